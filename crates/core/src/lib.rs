@@ -1,1 +1,55 @@
-//! Placeholder.
+//! The heart of lockkeeper: claims, the rule that grants them, the two mechanisms, the keeper and its guards.
+//!
+//! A lock is a queue of claims, and a claim holds when what stands ahead of it leaves room. Read the files
+//! in this order: `claim`, `grant`, `queue`, `race`, `engine`, `life`, `keeper`, `renewal`, `departure`,
+//! `guard`, then the faces (`mutex`, `rwlock`, `semaphore`, `multi`, `owner`, `election`, `condition`).
+//!
+//! Applications use the `lockkeeper` crate, which re-exports this one and adds the engines. Authors of an
+//! engine implement [`Queue`] (fair, first come first served) or [`Race`] (whoever is quickest) and nothing
+//! else; everything a user sees is built on those few verbs, once, here.
+
+pub mod address;
+mod claim;
+mod clock;
+mod condition;
+mod departure;
+mod election;
+mod engine;
+mod error;
+pub mod grant;
+mod guard;
+pub mod house;
+mod keeper;
+mod life;
+mod memory;
+mod multi;
+mod mutex;
+mod name;
+mod owner;
+mod queue;
+mod race;
+mod renewal;
+mod rwlock;
+mod semaphore;
+mod telemetry;
+
+pub use claim::{Claim, ClaimId, Demand, Holder, KeeperId, SHARED_LIMIT, Shape, Token};
+pub use clock::{Clock, Moment};
+pub use condition::Condition;
+pub use election::Election;
+pub use engine::{
+    Abilities, BoxFuture, ClaimView, CrashFrees, Engine, Grant, Kept, Left, LockView, Renewal, Standing,
+};
+pub use error::{Error, LostReason, Result};
+pub use guard::{Guard, State};
+pub use keeper::{Builder, DEFAULT_TTL, Keeper, MIN_TTL};
+pub use life::Attempt;
+pub use memory::Memory;
+pub use multi::{MultiLock, Wanted};
+pub use mutex::Mutex;
+pub use name::LockName;
+pub use owner::Owner;
+pub use queue::{Ahead, Joined, Place, Queue, QueueEngine};
+pub use race::{Answer, Race, RaceEngine};
+pub use rwlock::RwLock;
+pub use semaphore::Semaphore;

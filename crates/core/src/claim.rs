@@ -1,0 +1,274 @@
+//! What a client asks for: a claim on a lock, with its demand, its holder and its identity.
+
+use crate::name::LockName;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many readers may share a lock, and so the limit of every read-write shape.
+///
+/// A million waiting writers still sum up to less than 2^53, which is as far as Redis' Lua counts exactly.
+pub const SHARED_LIMIT: u64 = 1_000_000_000;
+
+/// The identity of one claim: 128 random bits, chosen before anything is sent (Law 4).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClaimId(pub u128);
+
+impl ClaimId {
+    /// A new identity.
+    pub fn random() -> Self {
+        Self(rand::random())
+    }
+}
+
+impl fmt::Display for ClaimId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for ClaimId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl FromStr for ClaimId {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        u128::from_str_radix(text, 16).map(Self)
+    }
+}
+
+/// The identity of one keeper, so that an engine can tell its claims and reach it with one message.
+pub type KeeperId = ClaimId;
+
+/// A fencing token: larger at every grant of the same lock (Law 8).
+///
+/// Send it with every access to what the lock protects, reads included, and let the resource refuse a
+/// smaller one than it has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Token(pub u64);
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// How much of a lock a claim wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Demand {
+    /// All of it: a mutex or a writer.
+    Exclusive,
+    /// A part that any number of others may share: a reader.
+    Shared,
+    /// `want` of `of` permits: a semaphore.
+    Permits {
+        /// How many permits this claim wants.
+        want: u32,
+        /// How many there are in all; every user of the lock must agree.
+        of: u32,
+    },
+}
+
+impl Demand {
+    /// How much room the claim takes.
+    pub fn weight(self) -> u64 {
+        match self {
+            Self::Exclusive => SHARED_LIMIT,
+            Self::Shared => 1,
+            Self::Permits { want, .. } => want.into(),
+        }
+    }
+
+    /// How much room there is.
+    pub fn limit(self) -> u64 {
+        match self {
+            Self::Exclusive | Self::Shared => SHARED_LIMIT,
+            Self::Permits { of, .. } => of.into(),
+        }
+    }
+
+    /// What everybody who uses the lock must agree on (Law 6).
+    pub fn shape(self) -> Shape {
+        match self {
+            Self::Exclusive | Self::Shared => Shape::ReadWrite,
+            Self::Permits { of, .. } => Shape::Permits { of },
+        }
+    }
+
+    /// Whether a holder with this demand may shrink to `to`: same shape, no more weight.
+    pub fn may_shrink_to(self, to: Demand) -> bool {
+        self.shape() == to.shape() && to.weight() <= self.weight()
+    }
+}
+
+/// `exclusive`, `shared` or `2/4`: the form engines store and the command line prints.
+impl fmt::Display for Demand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exclusive => f.write_str("exclusive"),
+            Self::Shared => f.write_str("shared"),
+            Self::Permits { want, of } => write!(f, "{want}/{of}"),
+        }
+    }
+}
+
+impl FromStr for Demand {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad =
+            || format!("bad demand {text:?}: expected 'exclusive', 'shared' or 'WANT/OF' such as '1/4'");
+        match text {
+            "exclusive" => Ok(Self::Exclusive),
+            "shared" => Ok(Self::Shared),
+            _ => {
+                let (want, of) = text.split_once('/').ok_or_else(bad)?;
+                let want: u32 = want.parse().map_err(|_| bad())?;
+                let of: u32 = of.parse().map_err(|_| bad())?;
+                if want == 0 || want > of {
+                    return Err(format!("bad demand {text:?}: want 1 to {of} of {of} permits"));
+                }
+                Ok(Self::Permits { want, of })
+            }
+        }
+    }
+}
+
+/// The kind of lock a name is in use as; the oldest live claim's rules (Law 6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Shape {
+    /// Exclusive and shared claims.
+    ReadWrite,
+    /// A semaphore of `of` permits.
+    Permits {
+        /// How many permits there are in all.
+        of: u32,
+    },
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ReadWrite => f.write_str("a mutex or read-write lock"),
+            Self::Permits { of } => write!(f, "a semaphore of {of} permits"),
+        }
+    }
+}
+
+/// Who stands behind a claim, for people who look at 3 a.m.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Holder {
+    /// Free text: a service, a job, a person.
+    #[serde(rename = "who")]
+    pub text: String,
+    /// The machine.
+    pub host: String,
+    /// The process.
+    pub pid: u32,
+}
+
+impl Holder {
+    /// This process, under the given text (or its program's name if that is empty).
+    pub fn here(text: impl Into<String>) -> Self {
+        let mut text = text.into();
+        if text.is_empty() {
+            text = program_name();
+        }
+        Self { text, host: host_name(), pid: std::process::id() }
+    }
+
+    /// One line that engines store beside the claim.
+    pub fn encode(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote; anything else is shown as text of a foreign client.
+    pub fn decode(line: &str) -> Self {
+        serde_json::from_str(line).unwrap_or_else(|_| Self { text: line.into(), host: String::new(), pid: 0 })
+    }
+}
+
+fn program_name() -> String {
+    std::env::args_os()
+        .next()
+        .and_then(|path| {
+            std::path::Path::new(&path).file_name().map(|name| name.to_string_lossy().into_owned())
+        })
+        .unwrap_or_else(|| "unnamed".into())
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// One client's place in one lock's queue, from before it is sent until it has left.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// Its identity: join, keep and leave are idempotent by it.
+    pub id: ClaimId,
+    /// The lock, with its namespace.
+    pub name: LockName,
+    /// How much it wants.
+    pub demand: Demand,
+    /// Who wants it.
+    pub holder: Arc<Holder>,
+    /// Which keeper renews it and is told when it fits.
+    pub keeper: KeeperId,
+    /// How long it lives without a renewal.
+    pub ttl: Duration,
+}
+
+impl Claim {
+    /// [`Error::Lost`](crate::Error::Lost) for this claim, since the engine does not have it any more.
+    pub fn gone(&self) -> crate::Error {
+        crate::Error::Lost { name: self.name.to_string(), reason: crate::LostReason::Gone }
+    }
+
+    /// [`Error::Mismatch`](crate::Error::Mismatch) for this claim, if the ruling shape is another (Law 6).
+    ///
+    /// # Errors
+    /// When the shapes differ.
+    pub fn check_shape(&self, ruling: Shape) -> crate::Result<()> {
+        let wanted = self.demand.shape();
+        if wanted == ruling {
+            return Ok(());
+        }
+        Err(crate::Error::Mismatch { name: self.name.to_string(), wanted, ruling })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_demand_reads_back_what_it_prints() {
+        for demand in [Demand::Exclusive, Demand::Shared, Demand::Permits { want: 2, of: 4 }] {
+            assert_eq!(demand.to_string().parse::<Demand>().unwrap(), demand);
+        }
+        for bad in ["", "0/4", "5/4", "x/4", "4", "write"] {
+            assert!(bad.parse::<Demand>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_holder_reads_back_and_foreign_text_is_kept() {
+        let holder = Holder::here("nightly \"job\"");
+        assert_eq!(Holder::decode(&holder.encode()), holder);
+        assert_eq!(Holder::decode("10.0.0.7").text, "10.0.0.7");
+    }
+
+    #[test]
+    fn a_holder_may_shrink_but_not_grow() {
+        assert!(Demand::Exclusive.may_shrink_to(Demand::Shared));
+        assert!(!Demand::Shared.may_shrink_to(Demand::Exclusive));
+        assert!(!Demand::Exclusive.may_shrink_to(Demand::Permits { want: 1, of: 1 }));
+    }
+}

@@ -1,0 +1,95 @@
+//! Departure: one task per keeper sends the leave for everything that was dropped, waits and guards alike.
+
+use crate::claim::Claim;
+use crate::clock::{Clock, Moment};
+use crate::engine::Engine;
+use crate::life::Life;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+
+/// How many leaves may be under way at once.
+const AT_ONCE: usize = 64;
+
+#[derive(Debug)]
+enum Message {
+    Leave(Arc<Claim>),
+    /// Answers when everything sent before has left.
+    Flush(oneshot::Sender<()>),
+}
+
+/// The way into the departure task.
+#[derive(Debug, Clone)]
+pub(crate) struct Departures(mpsc::UnboundedSender<Message>);
+
+impl Departures {
+    pub(crate) fn new() -> (Self, DepartureTask) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (Self(sender), DepartureTask(receiver))
+    }
+
+    /// Sees to it that the claim leaves, if the engine may have it.
+    pub(crate) fn send(&self, life: &Life) {
+        if life.take_leave() {
+            // The task ends only when every sender is gone, so this cannot fail while anybody calls it.
+            let _ = self.0.send(Message::Leave(Arc::clone(&life.claim)));
+        }
+    }
+
+    /// Waits until everything sent so far has left (or its TTL has passed).
+    pub(crate) async fn flush(&self) {
+        let (done, wait) = oneshot::channel();
+        if self.0.send(Message::Flush(done)).is_ok() {
+            let _ = wait.await;
+        }
+    }
+}
+
+/// The receiving end, to be run on the keeper's background runtime.
+pub(crate) struct DepartureTask(mpsc::UnboundedReceiver<Message>);
+
+impl DepartureTask {
+    /// Runs until every sender is gone and everything has left; then closes the engine.
+    pub(crate) async fn run(mut self, engine: Arc<dyn Engine>) {
+        let clock = engine.clock();
+        let mut leaving = FuturesUnordered::new();
+        loop {
+            let message = tokio::select! {
+                message = self.0.recv(), if leaving.len() < AT_ONCE => message,
+                Some(()) = leaving.next() => continue,
+            };
+            match message {
+                Some(Message::Leave(claim)) => leaving.push(leave(Arc::clone(&engine), claim, clock)),
+                Some(Message::Flush(done)) => {
+                    while leaving.next().await.is_some() {}
+                    let _ = done.send(());
+                }
+                None => break,
+            }
+        }
+        while leaving.next().await.is_some() {}
+        engine.close().await;
+    }
+}
+
+/// Tries until the claim has left, or until it must have expired by itself.
+async fn leave(engine: Arc<dyn Engine>, claim: Arc<Claim>, clock: Clock) {
+    let pointless_at: Moment = clock.now().plus(claim.ttl);
+    let mut pause = claim.ttl / 200;
+    loop {
+        let answer = tokio::select! {
+            answer = engine.release(&claim) => answer,
+            () = clock.sleep_until(pointless_at) => return,
+        };
+        match answer {
+            Ok(_) => return,
+            Err(error) if !error.is_temporary() => {
+                tracing::warn!(lock = %claim.name, claim = %claim.id, %error, "could not leave; the claim will expire");
+                return;
+            }
+            Err(_) if clock.now() >= pointless_at => return,
+            Err(_) => tokio::time::sleep(pause).await,
+        }
+        pause = (pause * 2).min(claim.ttl / 5);
+    }
+}

@@ -1,0 +1,212 @@
+//! The outer seam: what a keeper needs of an engine, whatever the mechanism behind it.
+
+use crate::claim::{Claim, ClaimId, Demand, Holder, Token};
+use crate::clock::{Clock, Moment};
+use crate::error::Result;
+use crate::life::Attempt;
+use crate::name::LockName;
+use serde::Serialize;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A future in a box, so that `Engine` can be used as `Arc<dyn Engine>`.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What a keeper needs of an engine.
+///
+/// Do not implement it: implement [`Queue`](crate::Queue) or [`Race`](crate::Race) and wrap that in
+/// [`QueueEngine`](crate::QueueEngine) or [`RaceEngine`](crate::RaceEngine), where the mechanism is written once.
+pub trait Engine: Send + Sync + 'static {
+    /// What this engine and style can do.
+    fn abilities(&self) -> Abilities;
+
+    /// The clock its leases are measured on.
+    fn clock(&self) -> Clock;
+
+    /// The TTL it really gives when asked for this one; a session engine negotiates it with its server.
+    fn ttl(&self, asked: Duration) -> Duration;
+
+    /// Tries to get the claim granted: waits as long as the attempt allows, `None` if it may not wait.
+    ///
+    /// Dropping the future leaves the claim's fate open; the keeper settles it with `release`.
+    fn acquire<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, Result<Option<Grant>>>;
+
+    /// Keeps all these claims alive, in one go; says which are dead.
+    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Result<Kept>>;
+
+    /// Ends the claim, whatever its state: waiting, held, lost or never arrived. Idempotent by its id.
+    fn release<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Left>>;
+
+    /// Lets a holder shrink (write to read) without leaving the queue.
+    fn shrink<'a>(&'a self, claim: &'a Claim, to: Demand) -> BoxFuture<'a, Result<()>>;
+
+    /// The locks in use whose name begins with the prefix, by name, at most so many.
+    fn inspect<'a>(&'a self, prefix: &'a str, at_most: usize) -> BoxFuture<'a, Result<Vec<LockView>>>;
+
+    /// Removes somebody's claim by force; `false` if it was not there.
+    fn evict<'a>(&'a self, name: &'a LockName, id: ClaimId) -> BoxFuture<'a, Result<bool>>;
+
+    /// Ends the engine's connections and background tasks. Claims still alive are ended before.
+    fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// A claim that holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grant {
+    /// Larger than every earlier grant's of this lock (Law 8).
+    pub token: Token,
+}
+
+/// One claim to keep alive.
+#[derive(Debug, Clone)]
+pub struct Renewal {
+    /// The claim.
+    pub claim: Arc<Claim>,
+    /// How long it may live from now on without another renewal; less than the claim's TTL when a fixed
+    /// lease ends sooner.
+    pub ttl: Duration,
+}
+
+/// What became of a renewal.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// The claims that were no longer there. They are lost for good (Law 2).
+    pub dead: Vec<ClaimId>,
+    /// The moment as of which the engine is known to have had the others, if that is not the moment the
+    /// renewal was sent: session engines know the send time of their last acknowledged ping.
+    pub as_of: Option<Moment>,
+}
+
+/// What a leave found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// The claim was there and has left.
+    Left,
+    /// It was not there: it had left, expired, been evicted, or never arrived.
+    NotThere,
+}
+
+/// How soon a lock is free again after its holder's process was killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum CrashFrees {
+    /// As soon as the system notices: a kernel lock, a connection.
+    AtOnce,
+    /// When the claim or session expires.
+    WithinTtl,
+    /// Never by itself: the locks live in the process.
+    WithTheProcess,
+}
+
+/// What an engine and style can do; the table in the README is made of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Abilities {
+    /// The engine's name, such as `redis`.
+    pub engine: &'static str,
+    /// The style, such as `queue`.
+    pub style: &'static str,
+    /// How to name it: an example of its URL.
+    pub url: &'static str,
+    /// First come, first served.
+    pub fair: bool,
+    /// Read-write locks.
+    pub shared: bool,
+    /// Semaphores.
+    pub permits: bool,
+    /// A writer may become a reader without letting go.
+    pub downgrade: bool,
+    /// A release wakes the next waiter by a message instead of a poll.
+    pub push: bool,
+    /// Locks are shared with other processes.
+    pub across_processes: bool,
+    /// Locks are shared with other machines.
+    pub across_machines: bool,
+    /// Tokens still grow after the server (or the machine) restarts.
+    pub token_survives_restart: bool,
+    /// How soon a killed holder's lock is free.
+    pub crash_frees: CrashFrees,
+    /// The shortest TTL it takes.
+    pub min_ttl: Duration,
+}
+
+/// One lock in use: who holds it, who waits, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LockView {
+    /// The lock.
+    pub name: String,
+    /// Its claims in queue order; the holders come first.
+    pub claims: Vec<ClaimView>,
+}
+
+/// Whether a claim holds or waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    /// It holds.
+    Holds,
+    /// It waits.
+    Waits,
+}
+
+/// One claim as the engine has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ClaimView {
+    /// Our id, or another client's name for its claim.
+    pub id: String,
+    /// Whether it holds or waits.
+    pub standing: Standing,
+    /// How much it wants.
+    #[serde(serialize_with = "as_text")]
+    pub demand: Demand,
+    /// Who stands behind it.
+    #[serde(flatten)]
+    pub holder: Holder,
+    /// The fencing token, of a claim that holds.
+    pub token: Option<Token>,
+    /// How long ago it joined, where the engine knows.
+    #[serde(serialize_with = "as_seconds", rename = "age_seconds")]
+    pub age: Option<Duration>,
+    /// How long it lives without another renewal, where the engine knows.
+    #[serde(serialize_with = "as_seconds", rename = "ttl_left_seconds")]
+    pub ttl_left: Option<Duration>,
+    /// Made by another client than lockkeeper.
+    pub foreign: bool,
+}
+
+impl LockView {
+    /// Builds the view from claims in queue order: the rule decides who holds.
+    ///
+    /// Standings given are overwritten, and a waiter's token is removed: it means nothing before the grant.
+    pub fn from_queue(name: impl Into<String>, mut claims: Vec<ClaimView>) -> Self {
+        let weights: Vec<u64> = claims.iter().map(|claim| claim.demand.weight()).collect();
+        let limit = claims.first().map_or(0, |claim| claim.demand.limit());
+        let held = crate::grant::holders(&weights, limit);
+        for (index, claim) in claims.iter_mut().enumerate() {
+            let holds = index < held;
+            claim.standing = if holds { Standing::Holds } else { Standing::Waits };
+            claim.token = claim.token.filter(|_| holds);
+        }
+        Self { name: name.into(), claims }
+    }
+
+    /// The claims that hold.
+    pub fn holders(&self) -> impl Iterator<Item = &ClaimView> {
+        self.claims.iter().filter(|claim| claim.standing == Standing::Holds)
+    }
+
+    /// The claims that wait, the next one first.
+    pub fn waiters(&self) -> impl Iterator<Item = &ClaimView> {
+        self.claims.iter().filter(|claim| claim.standing == Standing::Waits)
+    }
+}
+
+fn as_text<S: serde::Serializer>(demand: &Demand, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(demand)
+}
+
+fn as_seconds<S: serde::Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    match time {
+        Some(time) => serializer.serialize_some(&time.as_secs_f64()),
+        None => serializer.serialize_none(),
+    }
+}

@@ -1,0 +1,240 @@
+//! The guard: one type for every face, the proof that we hold and the means to find out that we do not.
+
+use crate::claim::{Demand, Token};
+use crate::clock::Moment;
+use crate::engine::Left;
+use crate::error::{Error, Result};
+use crate::keeper::Stay;
+use crate::telemetry;
+use futures_util::future::select_all;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// What a guard says about its hold, at the moment of the question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    /// The engine has confirmed the hold, and nobody else can be granted before the deadline.
+    Held,
+    /// The last renewal failed; the hold is still ours until the deadline, and renewals are being tried.
+    Uncertain,
+    /// Somebody else may hold the lock: stop.
+    Lost,
+}
+
+/// One granted claim. A guard has one, a multi-lock's guard several; reentrant guards share one.
+pub(crate) struct Hold {
+    stay: Stay,
+    token: Token,
+    demand: Mutex<Demand>,
+    granted_at: Moment,
+}
+
+impl Hold {
+    pub(crate) fn new(stay: Stay, token: Token, granted_at: Moment) -> Self {
+        let demand = Mutex::new(stay.life.claim.demand);
+        Self { stay, token, demand, granted_at }
+    }
+
+    fn state(&self) -> State {
+        match self.stay.life.lost() {
+            Some(_) => State::Lost,
+            None if self.stay.life.doubted() => State::Uncertain,
+            None => State::Held,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.stay.life.lost() {
+            Some(reason) => Err(self.stay.life.error(reason)),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn demand(&self) -> Demand {
+        *self.demand.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn valid_for(&self) -> Duration {
+        match self.stay.life.lost() {
+            Some(_) => Duration::ZERO,
+            None => self.stay.life.deadline().since(self.stay.life.clock().now()),
+        }
+    }
+
+    async fn lost(&self) -> Error {
+        let reason = self.stay.life.when_lost().await;
+        self.stay.life.error(reason)
+    }
+
+    /// Frees the lock. A hold that was lost before says so, and leaves nobody else's alone.
+    async fn release(mut self) -> Result<()> {
+        let before = self.check();
+        let left = self.stay.leave().await?;
+        before?;
+        match left {
+            Left::Left => Ok(()),
+            Left::NotThere => Err(self.stay.life.claim.gone()),
+        }
+    }
+
+    async fn shrink(&self, to: Demand) -> Result<()> {
+        self.check()?;
+        let from = self.demand();
+        if !from.may_shrink_to(to) {
+            return Err(Error::invalid(format!("a hold can shrink but not grow: {from} cannot become {to}")));
+        }
+        self.stay.keeper.0.engine.shrink(&self.stay.life.claim, to).await?;
+        *self.demand.lock().unwrap_or_else(PoisonError::into_inner) = to;
+        Ok(())
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        telemetry::released(&self.stay.life.claim, self.token, self.stay.now().since(self.granted_at));
+    }
+}
+
+/// The proof that a lock (or several, or some permits) is held. Dropping it releases in the background.
+///
+/// It cannot stop your code when the hold is lost; it tells: ask [`state`](Self::state) before each step, or run
+/// the work under [`protect`](Self::protect), and send [`token`](Self::token) with every access to what the lock
+/// protects.
+#[must_use = "the lock is released as soon as the guard is dropped"]
+pub struct Guard {
+    /// Sorted by name when there are several; never empty.
+    holds: Vec<Arc<Hold>>,
+}
+
+impl Guard {
+    pub(crate) fn new(hold: Arc<Hold>) -> Self {
+        Self { holds: vec![hold] }
+    }
+
+    pub(crate) fn merge(guards: Vec<Guard>) -> Self {
+        Self { holds: guards.into_iter().flat_map(|guard| guard.holds).collect() }
+    }
+
+    fn first(&self) -> &Hold {
+        &self.holds[0]
+    }
+
+    /// The lock's name, with its namespace. Of a multi-lock, the first one's.
+    pub fn name(&self) -> &str {
+        self.first().stay.life.claim.name.as_str()
+    }
+
+    /// The claim's id, as `inspect` shows it. Of a multi-lock, the first one's.
+    pub fn claim(&self) -> String {
+        self.first().stay.life.claim.id.to_string()
+    }
+
+    /// The fencing token, if the hold is trusted at this moment. Of a multi-lock, the first lock's (see
+    /// [`tokens`](Self::tokens)).
+    ///
+    /// # Errors
+    /// [`Error::Lost`].
+    pub fn token(&self) -> Result<Token> {
+        self.holds.iter().try_for_each(|hold| hold.check())?;
+        Ok(self.first().token)
+    }
+
+    /// Every lock's name and token, if all are trusted at this moment.
+    ///
+    /// # Errors
+    /// [`Error::Lost`].
+    pub fn tokens(&self) -> Result<Vec<(String, Token)>> {
+        self.holds.iter().try_for_each(|hold| hold.check())?;
+        Ok(self.holds.iter().map(|hold| (hold.stay.life.claim.name.to_string(), hold.token)).collect())
+    }
+
+    /// How long the hold may be trusted from this moment on if no further renewal succeeds.
+    pub fn valid_for(&self) -> Duration {
+        self.holds.iter().map(|hold| hold.valid_for()).min().unwrap_or_default()
+    }
+
+    /// What the clock and the last renewals say at this moment.
+    pub fn state(&self) -> State {
+        let states = self.holds.iter().map(|hold| hold.state());
+        states.max_by_key(|state| *state as u8).unwrap_or(State::Lost)
+    }
+
+    /// Resolves with the reason when the hold is lost, before anybody else can be granted.
+    ///
+    /// Cancel safety: dropping the future has no effect.
+    pub async fn lost(&self) -> Error {
+        select_all(self.holds.iter().map(|hold| Box::pin(hold.lost()))).await.0
+    }
+
+    /// Runs the work and cancels it (drops it at its next await point) when the hold is lost.
+    ///
+    /// The result counts only if the hold was trusted to the end of the work.
+    ///
+    /// Cancel safety: dropping the future drops the work; the guard lives on.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper_core::Result<()> {
+    /// # use lockkeeper_core::{Keeper, Memory};
+    /// # let keeper = Keeper::builder().build(Memory::engine())?;
+    /// let guard = keeper.mutex("report").lock().await?;
+    /// let sum = guard.protect(async { 1 + 1 }).await?;
+    /// assert_eq!(sum, 2);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Lost`].
+    pub async fn protect<T>(&self, work: impl Future<Output = T>) -> Result<T> {
+        tokio::select! {
+            biased;
+            error = self.lost() => Err(error),
+            done = work => {
+                self.holds.iter().try_for_each(|hold| hold.check())?;
+                Ok(done)
+            }
+        }
+    }
+
+    /// A writer becomes a reader without letting go: no other writer comes between.
+    ///
+    /// Cancel safety: when dropped, the hold may be either.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is no write hold or is shared by reentrant guards, [`Error::Unsupported`] where the
+    /// style cannot, [`Error::Lost`].
+    pub async fn downgrade(&self) -> Result<()> {
+        for hold in &self.holds {
+            if Arc::strong_count(hold) > 1 {
+                return Err(Error::invalid("a hold that is entered more than once cannot be downgraded"));
+            }
+            hold.shrink(Demand::Shared).await?;
+        }
+        Ok(())
+    }
+
+    /// Releases and waits for the engine's word. A reentrant guard that is not the last just counts down.
+    ///
+    /// Cancel safety: when dropped, the release goes on in the background.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the hold was gone before: what was done under it may not have been alone.
+    /// [`Error::Engine`] if the engine did not answer; the release is tried further in the background.
+    pub async fn release(self) -> Result<()> {
+        let mut outcome = Ok(());
+        for hold in self.holds {
+            if let Some(last) = Arc::into_inner(hold) {
+                let released = last.release().await;
+                outcome = outcome.and(released);
+            }
+        }
+        outcome
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let locks = self.holds.iter().map(|hold| (hold.stay.life.claim.name.as_str(), hold.token.0));
+        f.debug_map().entries(locks).finish()
+    }
+}

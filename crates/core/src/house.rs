@@ -1,0 +1,54 @@
+//! The lock keeper's house: one thread with its own runtime, on which renewals and lost signals run.
+//!
+//! A user's executor may be blocked for seconds by a long computation; the locks must not be lost for that.
+//! So whatever keeps locks alive, engines' background connections included, lives here.
+
+use std::sync::OnceLock;
+use tokio::runtime::{Builder, Handle};
+
+static HOUSE: OnceLock<Handle> = OnceLock::new();
+
+/// The runtime of the house; starts its thread on first use.
+///
+/// Engines spawn on it what renewals need: connections, subscriptions, watches.
+///
+/// # Panics
+/// When the system gives us no thread or no event queue at all.
+pub fn handle() -> &'static Handle {
+    HOUSE.get_or_init(|| {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .thread_name("lockkeeper")
+            .build()
+            .expect("the system has no room for an event queue");
+        let handle = runtime.handle().clone();
+        std::thread::Builder::new()
+            .name("lockkeeper".into())
+            .spawn(move || runtime.block_on(std::future::pending::<()>()))
+            .expect("the system has no room for a thread");
+        handle
+    })
+}
+
+/// Where a keeper's background tasks run.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// On the house's thread.
+    House,
+    /// On the runtime the keeper was made on, whose clock a test may pause.
+    Caller(Handle),
+}
+
+impl Place {
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        match self {
+            Self::House => handle().spawn(task),
+            Self::Caller(handle) => handle.spawn(task),
+        };
+    }
+}
+
+/// The user this process runs as, for places that are a user's own.
+pub fn user_id() -> u32 {
+    rustix::process::getuid().as_raw()
+}

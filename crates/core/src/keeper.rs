@@ -1,0 +1,432 @@
+//! The keeper: one handle per process that makes claims, keeps them alive and leaves for the dropped.
+
+use crate::claim::{Claim, ClaimId, Demand, Holder, KeeperId};
+use crate::clock::{Clock, Moment};
+use crate::condition::Condition;
+use crate::departure::Departures;
+use crate::election::Election;
+use crate::engine::{Abilities, Engine, LockView, Renewal};
+use crate::error::{Error, LostReason, Result};
+use crate::guard::Hold;
+use crate::house::Place;
+use crate::life::{Attempt, Life};
+use crate::multi::{MultiLock, Wanted};
+use crate::mutex::Mutex;
+use crate::name::{LockName, check_namespace};
+use crate::owner::Owner;
+use crate::renewal::{Renewals, Rounds};
+use crate::rwlock::RwLock;
+use crate::semaphore::Semaphore;
+use crate::telemetry;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+/// How long a claim lives without a renewal, unless the keeper is built with another TTL.
+pub const DEFAULT_TTL: Duration = Duration::from_secs(10);
+
+/// The shortest TTL any engine takes; several ask for more.
+pub const MIN_TTL: Duration = Duration::from_millis(100);
+
+/// One handle to an engine: makes claims, renews them all, leaves for the dropped. Cheap to clone.
+///
+/// Make one per process and engine. When the last clone and the last guard are gone, its background tasks
+/// end; [`close`](Self::close) does the same and waits for it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper_core::Result<()> {
+/// use lockkeeper_core::{Keeper, Memory};
+/// let keeper = Keeper::builder().build(Memory::engine())?;
+/// let guard = keeper.mutex("orders/42").lock().await?;
+/// assert!(keeper.mutex("orders/42").try_lock().await?.is_none());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Keeper(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) clock: Clock,
+    id: KeeperId,
+    ttl: Duration,
+    namespace: String,
+    holder: Arc<Holder>,
+    pub(crate) renewals: Arc<Renewals>,
+    pub(crate) departures: Departures,
+    closed: AtomicBool,
+}
+
+/// The settings of a keeper; see [`Keeper::builder`].
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct Builder {
+    ttl: Duration,
+    namespace: String,
+    holder: String,
+}
+
+impl Builder {
+    /// How long a claim lives without a renewal (default 10 s). Renewals are sent at a third of it.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Keeps applications apart (default `lockkeeper`); empty means bare names, so that a lock of another
+    /// client's can be named exactly.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// Who holds the locks, for people who look (default: the program's name).
+    pub fn holder(mut self, holder: impl Into<String>) -> Self {
+        self.holder = holder.into();
+        self
+    }
+
+    /// Starts a keeper on an engine.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a TTL the engine does not take, a bad namespace or an overlong holder text.
+    pub fn build(self, engine: Arc<dyn Engine>) -> Result<Keeper> {
+        self.check(&engine.abilities())?;
+        let (clock, ttl) = (engine.clock(), engine.ttl(self.ttl));
+        let place = match clock {
+            Clock::Boot => Place::House,
+            Clock::Tokio(_) => Place::Caller(tokio::runtime::Handle::current()),
+        };
+        let renewals = Arc::new(Renewals::new());
+        let (departures, departure_task) = Departures::new();
+        let rounds = Rounds {
+            renewals: Arc::clone(&renewals),
+            departures: departures.clone(),
+            engine: Arc::clone(&engine),
+            clock,
+            ttl,
+        };
+        place.spawn(rounds.run());
+        place.spawn(departure_task.run(Arc::clone(&engine)));
+        Ok(Keeper(Arc::new(Inner {
+            engine,
+            clock,
+            id: KeeperId::random(),
+            ttl,
+            namespace: self.namespace,
+            holder: Arc::new(Holder::here(self.holder)),
+            renewals,
+            departures,
+            closed: AtomicBool::new(false),
+        })))
+    }
+
+    fn check(&self, abilities: &Abilities) -> Result<()> {
+        let least = abilities.min_ttl.max(MIN_TTL);
+        if self.ttl < least {
+            return Err(Error::invalid(format!(
+                "a TTL of {:?} is too short for {}: give at least {least:?}",
+                self.ttl, abilities.engine
+            )));
+        }
+        if self.ttl > Duration::from_secs(24 * 3600) {
+            return Err(Error::invalid(
+                "a TTL of more than a day is too long: locks are renewed, so a short one does",
+            ));
+        }
+        if self.holder.len() > 256 || self.holder.chars().any(char::is_control) {
+            return Err(Error::invalid("bad holder text: at most 256 bytes and no control characters"));
+        }
+        check_namespace(&self.namespace)
+    }
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self { ttl: DEFAULT_TTL, namespace: "lockkeeper".into(), holder: String::new() }
+    }
+}
+
+impl Keeper {
+    /// Settings for a keeper, all with a default.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// A lock that one claim holds at a time.
+    pub fn mutex(&self, name: impl Into<String>) -> Mutex {
+        Mutex::new(Asker::from(self), name.into())
+    }
+
+    /// A lock that readers share and a writer has alone.
+    pub fn rwlock(&self, name: impl Into<String>) -> RwLock {
+        RwLock::new(Asker::from(self), name.into())
+    }
+
+    /// A lock of `of` permits. Every user of the name must give the same number.
+    pub fn semaphore(&self, name: impl Into<String>, of: u32) -> Semaphore {
+        Semaphore::new(Asker::from(self), name.into(), of)
+    }
+
+    /// Several locks as one: all or nothing, sorted, so that two of these never block each other for ever.
+    pub fn all<N: Into<String>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+        MultiLock::new(names.into_iter().map(|name| Wanted::exclusive(self, name)))
+    }
+
+    /// An owner, for reentrancy: its second `lock()` of a name shares the hold it already has.
+    pub fn owner(&self) -> Owner {
+        Owner::new(self.clone())
+    }
+
+    /// An election: one candidate at a time leads.
+    pub fn election(&self, name: impl Into<String>) -> Election {
+        Election::new(self.clone(), name.into())
+    }
+
+    /// A condition variable across processes.
+    pub fn condition(&self, name: impl Into<String>) -> Condition {
+        Condition::new(self.clone(), name.into())
+    }
+
+    /// The locks in use whose name begins with the prefix, with holders and waiters in order.
+    ///
+    /// Cancel safety: dropping the future has no effect.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] when the engine does not answer.
+    pub async fn inspect(&self, prefix: &str) -> Result<Vec<LockView>> {
+        self.inspect_at_most(prefix, 10_000).await
+    }
+
+    /// Like [`inspect`](Self::inspect), for at most so many locks.
+    ///
+    /// Cancel safety: dropping the future has no effect.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] when the engine does not answer.
+    pub async fn inspect_at_most(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
+        let full = self.0.full_prefix(prefix);
+        let mut locks = self.0.engine.inspect(&full, at_most).await?;
+        let strip = full.len() - prefix.len();
+        for lock in &mut locks {
+            lock.name.drain(..strip);
+        }
+        Ok(locks)
+    }
+
+    /// Removes somebody's claim by force, as [`inspect`](Self::inspect) names it; `false` if it was not there.
+    ///
+    /// The one who held it learns of it at its next renewal only, so use it for claims whose owner is known to be
+    /// dead or harmless.
+    ///
+    /// Cancel safety: the eviction may or may not happen.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad name or claim id, [`Error::Engine`] when the engine does not answer.
+    pub async fn evict(&self, name: &str, claim: &str) -> Result<bool> {
+        let id: ClaimId = claim.parse().map_err(|_| {
+            Error::invalid(format!("bad claim id {claim:?}: give the one that 'show' prints"))
+        })?;
+        let name = LockName::new(name)?.under(&self.0.namespace);
+        self.0.engine.evict(&name, id).await
+    }
+
+    /// What the engine and style can do.
+    pub fn abilities(&self) -> Abilities {
+        self.0.engine.abilities()
+    }
+
+    /// How long a claim lives without a renewal.
+    pub fn ttl(&self) -> Duration {
+        self.0.ttl
+    }
+
+    /// Ends every claim of this keeper, waits until they have left, and stops. Guards still alive say Lost.
+    ///
+    /// Cancel safety: when dropped, closing goes on in the background.
+    pub async fn close(self) {
+        self.0.closed.store(true, SeqCst);
+        for life in self.0.renewals.close() {
+            life.end(LostReason::Closed);
+            self.0.departures.send(&life);
+        }
+        self.0.departures.flush().await;
+        self.0.engine.close().await;
+    }
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let abilities = self.abilities();
+        write!(f, "Keeper({} {}, {})", abilities.engine, abilities.style, self.0.id)
+    }
+}
+
+impl Inner {
+    fn full_prefix(&self, prefix: &str) -> String {
+        if self.namespace.is_empty() { prefix.into() } else { format!("{}/{prefix}", self.namespace) }
+    }
+}
+
+/// When the last keeper and the last guard are gone, the renewal task ends; the departure task ends when it
+/// has sent what is left, since its senders are gone, too.
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.renewals.close();
+    }
+}
+
+/// How long to wait for a grant.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Patience {
+    Try,
+    Within(Duration),
+    Forever,
+}
+
+/// What a face asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) demand: Demand,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) patience: Patience,
+}
+
+/// Who asks: the keeper for anybody, or for one owner who may hold the lock already.
+#[derive(Debug, Clone)]
+pub(crate) struct Asker {
+    pub(crate) keeper: Keeper,
+    pub(crate) owner: Option<Owner>,
+}
+
+impl From<&Keeper> for Asker {
+    fn from(keeper: &Keeper) -> Self {
+        Self { keeper: keeper.clone(), owner: None }
+    }
+}
+
+impl Asker {
+    pub(crate) async fn ask(&self, ask: Ask<'_>) -> Result<Option<Arc<Hold>>> {
+        match &self.owner {
+            Some(owner) => owner.enter(ask).await,
+            None => self.keeper.acquire(ask).await,
+        }
+    }
+
+    /// For a wait without a limit, which ends with a hold or an error.
+    pub(crate) async fn ask_forever(&self, ask: Ask<'_>) -> Result<Arc<Hold>> {
+        let hold = self.ask(Ask { patience: Patience::Forever, ..ask }).await?;
+        hold.ok_or_else(|| Error::invalid("the engine gave up a wait without limit; please report this"))
+    }
+}
+
+impl Keeper {
+    /// One acquire, walked: make the claim, arm its departure, let the engine do its part; the same departure
+    /// and renewal then go into the hold.
+    pub(crate) async fn acquire(&self, ask: Ask<'_>) -> Result<Option<Arc<Hold>>> {
+        let claim = self.claim(&ask)?;
+        // An engine on this machine may never have to wait; a loop of locks must not starve its neighbours.
+        tokio::task::consume_budget().await;
+        telemetry::claiming(&claim);
+        let asked = self.0.clock.now();
+        let life = Arc::new(Life::new(claim, self.0.clock));
+        let attempt = Attempt {
+            life: Arc::clone(&life),
+            renewals: Arc::clone(&self.0.renewals),
+            may_wait: !matches!(ask.patience, Patience::Try),
+        };
+        let stay = Stay { keeper: self.clone(), life, settled: false };
+        let grant = match ask.patience {
+            Patience::Try | Patience::Forever => self.0.engine.acquire(&attempt).await?,
+            Patience::Within(limit) => tokio::select! {
+                grant = self.0.engine.acquire(&attempt) => grant?,
+                () = self.0.clock.sleep_until(asked.plus(limit)) => None,
+            },
+        };
+        let Some(grant) = grant else {
+            telemetry::not_granted(&stay.life.claim, self.0.clock.now().since(asked));
+            stay.give_up().await;
+            return Ok(None);
+        };
+        stay.start_lease(ask.lease).await;
+        if let Some(reason) = stay.life.lost() {
+            return Err(stay.life.error(reason));
+        }
+        let now = self.0.clock.now();
+        telemetry::granted(&stay.life.claim, grant.token, now.since(asked), stay.life.deadline().since(now));
+        Ok(Some(Arc::new(Hold::new(stay, grant.token, now))))
+    }
+
+    fn claim(&self, ask: &Ask<'_>) -> Result<Arc<Claim>> {
+        if self.0.closed.load(SeqCst) {
+            return Err(Error::invalid("the keeper is closed; make a new one"));
+        }
+        if ask.lease.is_some_and(|lease| lease < MIN_TTL) {
+            return Err(Error::invalid(format!("a lease of less than {MIN_TTL:?} is too short")));
+        }
+        Ok(Arc::new(Claim {
+            id: ClaimId::random(),
+            name: LockName::new(ask.name)?.under(&self.0.namespace),
+            demand: ask.demand,
+            holder: Arc::clone(&self.0.holder),
+            keeper: self.0.id,
+            ttl: self.0.ttl,
+        }))
+    }
+}
+
+/// A claim's stay at the engine. Dropped in whatever way, it leaves: a wait, a guard, a lost hold alike.
+pub(crate) struct Stay {
+    pub(crate) keeper: Keeper,
+    pub(crate) life: Arc<Life>,
+    settled: bool,
+}
+
+impl Stay {
+    /// Leaves now and waits for it, so that whoever tries next does not find a ghost; in the background if the
+    /// engine does not answer soon.
+    async fn give_up(mut self) {
+        self.keeper.0.renewals.remove(self.life.claim.id);
+        if self.life.at_engine() {
+            let limit = self.keeper.0.ttl / 4;
+            let left = tokio::time::timeout(limit, self.keeper.0.engine.release(&self.life.claim)).await;
+            self.settled = matches!(left, Ok(Ok(_)));
+        }
+    }
+
+    /// Starts a fixed lease at the grant. The engine is told if it ends before the TTL would.
+    async fn start_lease(&self, lease: Option<Duration>) {
+        let Some(lease) = lease else { return };
+        let keeper = &self.keeper.0;
+        self.life.lease_ends(keeper.clock.now().plus(lease));
+        keeper.renewals.add(&self.life);
+        if lease < keeper.ttl {
+            let renewal = Renewal { claim: Arc::clone(&self.life.claim), ttl: lease };
+            // If it fails the client's own deadline still ends the hold, and the TTL the claim.
+            let _ = tokio::time::timeout(lease / 4, keeper.engine.renew(&[renewal])).await;
+        }
+    }
+
+    /// Leaves and says whether the claim was still there.
+    pub(crate) async fn leave(&mut self) -> Result<crate::engine::Left> {
+        self.keeper.0.renewals.remove(self.life.claim.id);
+        let left = self.keeper.0.engine.release(&self.life.claim).await?;
+        self.settled = true;
+        Ok(left)
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.keeper.0.clock.now()
+    }
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.keeper.0.renewals.remove(self.life.claim.id);
+            self.keeper.0.departures.send(&self.life);
+        }
+    }
+}

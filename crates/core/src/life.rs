@@ -1,0 +1,180 @@
+//! One claim's life on the client's side: until when it is trusted, whether it is in doubt, how it ended.
+
+use crate::claim::Claim;
+use crate::clock::{Clock, Moment};
+use crate::error::{Error, LostReason};
+use crate::renewal::Renewals;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// What the client knows of its claim. Everything is judged by the clock at the moment of the question.
+#[derive(Debug)]
+pub(crate) struct Life {
+    pub(crate) claim: Arc<Claim>,
+    clock: Clock,
+    /// Set while the engine may have the claim, so that somebody must send a leave in the end.
+    at_engine: AtomicBool,
+    /// Nanoseconds on the clock; zero until the claim has joined.
+    trusted_until: AtomicU64,
+    /// Nanoseconds on the clock; the end of a fixed lease.
+    lease_ends: AtomicU64,
+    /// The last renewal failed.
+    doubted: AtomicBool,
+    ended: OnceLock<LostReason>,
+    over: Notify,
+}
+
+/// How much earlier than the engine the client stops trusting: the tolerated difference of clock rates
+/// (1 %, at least 2 ms), counted over one TTL.
+pub(crate) fn margin(ttl: Duration) -> Duration {
+    (ttl / 100).max(Duration::from_millis(2))
+}
+
+impl Life {
+    pub(crate) fn new(claim: Arc<Claim>, clock: Clock) -> Self {
+        Self {
+            claim,
+            clock,
+            at_engine: AtomicBool::new(false),
+            trusted_until: AtomicU64::new(0),
+            lease_ends: AtomicU64::new(u64::MAX),
+            doubted: AtomicBool::new(false),
+            ended: OnceLock::new(),
+            over: Notify::new(),
+        }
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    pub(crate) fn at_engine(&self) -> bool {
+        self.at_engine.load(SeqCst)
+    }
+
+    fn set_at_engine(&self, there: bool) {
+        self.at_engine.store(there, SeqCst);
+    }
+
+    /// Whether a leave is owed; whoever asks first sends it.
+    pub(crate) fn take_leave(&self) -> bool {
+        self.at_engine.swap(false, SeqCst)
+    }
+
+    /// Law 5: a join or renewal sent at this moment was good, so the claim is trusted for its TTL from then.
+    pub(crate) fn confirmed(&self, sent: Moment, ttl: Duration) {
+        let until = sent.plus(ttl).minus(margin(ttl));
+        self.trusted_until.fetch_max(until.as_nanos(), SeqCst);
+        self.doubted.store(false, SeqCst);
+    }
+
+    /// A renewal failed: uncertain, not lost, until the deadline.
+    pub(crate) fn doubt(&self) {
+        self.doubted.store(true, SeqCst);
+    }
+
+    pub(crate) fn doubted(&self) -> bool {
+        self.doubted.load(SeqCst)
+    }
+
+    pub(crate) fn lease_ends(&self, moment: Moment) {
+        self.lease_ends.store(moment.as_nanos(), SeqCst);
+    }
+
+    /// The TTL to ask for in a renewal sent now: no longer than a fixed lease lasts.
+    pub(crate) fn ttl_from(&self, now: Moment) -> Duration {
+        self.claim.ttl.min(Moment::from_nanos(self.lease_ends.load(SeqCst)).since(now))
+    }
+
+    /// Until when the claim may be trusted if no further renewal succeeds.
+    pub(crate) fn deadline(&self) -> Moment {
+        match self.trusted_until.load(SeqCst) {
+            0 => Moment::NEVER,
+            until => Moment::from_nanos(until.min(self.lease_ends.load(SeqCst))),
+        }
+    }
+
+    /// Ends it; the first reason stays. Says whether this call was the first.
+    pub(crate) fn end(&self, reason: LostReason) -> bool {
+        let first = self.ended.set(reason).is_ok();
+        if first {
+            self.over.notify_waiters();
+        }
+        first
+    }
+
+    /// Whether it is over, looking at the clock now.
+    pub(crate) fn lost(&self) -> Option<LostReason> {
+        if let Some(reason) = self.ended.get() {
+            return Some(*reason);
+        }
+        if self.clock.now() < self.deadline() {
+            return None;
+        }
+        let by_lease = self.deadline().as_nanos() == self.lease_ends.load(SeqCst);
+        self.end(if by_lease { LostReason::LeaseEnded } else { LostReason::Expired });
+        self.ended.get().copied()
+    }
+
+    /// Resolves when it is over.
+    pub(crate) async fn when_lost(&self) -> LostReason {
+        loop {
+            let over = self.over.notified();
+            if let Some(reason) = self.lost() {
+                return reason;
+            }
+            over.await;
+        }
+    }
+
+    pub(crate) fn error(&self, reason: LostReason) -> Error {
+        Error::Lost { name: self.claim.name.to_string(), reason }
+    }
+}
+
+/// One try to get a claim granted, as a mechanism sees it.
+#[derive(Debug)]
+pub struct Attempt {
+    pub(crate) life: Arc<Life>,
+    pub(crate) renewals: Arc<Renewals>,
+    pub(crate) may_wait: bool,
+}
+
+impl Attempt {
+    /// The claim.
+    pub fn claim(&self) -> &Claim {
+        &self.life.claim
+    }
+
+    /// Whether to wait if the claim does not fit now.
+    pub fn may_wait(&self) -> bool {
+        self.may_wait
+    }
+
+    /// To be called before the first byte is sent: from here on the engine may have the claim, and somebody
+    /// will send a leave for it, whatever happens to this future (Law 4).
+    pub fn sending(&self) {
+        self.life.set_at_engine(true);
+    }
+
+    /// The engine is known not to have the claim; no leave is needed.
+    pub fn absent(&self) {
+        self.life.set_at_engine(false);
+    }
+
+    /// The engine has the claim, as of a request sent at this moment: renewal starts (Laws 5 and 9).
+    pub fn joined(&self, sent: Moment) {
+        self.life.confirmed(sent, self.life.claim.ttl);
+        self.renewals.add(&self.life);
+    }
+
+    /// Resolves with the error to return when the claim died while it waited.
+    ///
+    /// Cancel safety: dropping the future has no effect.
+    pub async fn lost(&self) -> Error {
+        let reason = self.life.when_lost().await;
+        self.life.error(reason)
+    }
+}

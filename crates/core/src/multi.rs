@@ -1,0 +1,170 @@
+//! Several locks as one: sorted, all or nothing, one deadline, one lost signal.
+
+use crate::claim::Demand;
+use crate::clock::Moment;
+use crate::error::{Error, Result};
+use crate::guard::Guard;
+use crate::keeper::{Ask, Asker, Keeper, Patience};
+use std::time::Duration;
+
+/// One lock among several: which keeper, which name, how much of it.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    asker: Asker,
+    name: String,
+    demand: Demand,
+}
+
+impl Wanted {
+    /// A lock by its demand.
+    pub fn new(keeper: &Keeper, name: impl Into<String>, demand: Demand) -> Self {
+        Self { asker: Asker::from(keeper), name: name.into(), demand }
+    }
+
+    /// All of a lock.
+    pub fn exclusive(keeper: &Keeper, name: impl Into<String>) -> Self {
+        Self::new(keeper, name, Demand::Exclusive)
+    }
+
+    /// A lock to read.
+    pub fn shared(keeper: &Keeper, name: impl Into<String>) -> Self {
+        Self::new(keeper, name, Demand::Shared)
+    }
+
+    /// Everybody sorts alike, so nobody waits for one who waits for him.
+    fn order(&self) -> (&'static str, &'static str, &str) {
+        let abilities = self.asker.keeper.abilities();
+        (abilities.engine, abilities.style, &self.name)
+    }
+}
+
+/// Several locks as one, of one keeper ([`Keeper::all`]) or of several, on several engines.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper_core::Result<()> {
+/// # use lockkeeper_core::{Keeper, Memory, MultiLock, Wanted};
+/// # let keeper = Keeper::builder().build(Memory::engine())?;
+/// # let elsewhere = Keeper::builder().build(Memory::engine())?;
+/// let both = keeper.all(["from", "to"]).lock().await?;
+/// assert_eq!(both.tokens()?.len(), 2);
+/// both.release().await?;
+/// let mixed = MultiLock::new([Wanted::exclusive(&keeper, "a"), Wanted::shared(&elsewhere, "b")]);
+/// mixed.lock().await?.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct MultiLock {
+    wanted: Vec<Wanted>,
+    lease: Option<Duration>,
+}
+
+impl MultiLock {
+    /// Several locks as one.
+    pub fn new(wanted: impl IntoIterator<Item = Wanted>) -> Self {
+        let mut wanted: Vec<Wanted> = wanted.into_iter().collect();
+        wanted.sort_by(|one, other| one.order().cmp(&other.order()));
+        Self { wanted, lease: None }
+    }
+
+    /// The holds free themselves after this time, however long the work takes.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// Waits for all.
+    ///
+    /// Cancel safety: dropping the future leaves every queue and frees what was held.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`](crate::Mutex::lock); also [`Error::Lost`] when one hold is lost while waiting for the next,
+    /// and [`Error::Invalid`] when there is no name or the same one twice.
+    pub async fn lock(&self) -> Result<Guard> {
+        let guard = self.ask(Patience::Forever).await?;
+        guard.ok_or_else(|| Error::invalid("the engine gave up a wait without limit; please report this"))
+    }
+
+    /// Takes all if all are free now.
+    ///
+    /// Cancel safety: as [`lock`](Self::lock).
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub async fn try_lock(&self) -> Result<Option<Guard>> {
+        self.ask(Patience::Try).await
+    }
+
+    /// Waits for all at most so long together; `None` when the time is over.
+    ///
+    /// Cancel safety: as [`lock`](Self::lock).
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub async fn lock_within(&self, limit: Duration) -> Result<Option<Guard>> {
+        self.ask(Patience::Within(limit)).await
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.wanted.is_empty() {
+            return Err(Error::invalid("no lock is named: give at least one name"));
+        }
+        for pair in self.wanted.windows(2) {
+            if pair[0].order() == pair[1].order() {
+                return Err(Error::invalid(format!(
+                    "the lock '{}' is named twice; name it once",
+                    pair[0].name
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask(&self, patience: Patience) -> Result<Option<Guard>> {
+        self.check()?;
+        let clock = self.wanted[0].asker.keeper.0.clock;
+        let deadline = match patience {
+            Patience::Within(limit) => clock.now().plus(limit),
+            Patience::Try | Patience::Forever => Moment::NEVER,
+        };
+        let mut held: Vec<Guard> = Vec::new();
+        for wanted in &self.wanted {
+            let patience = match patience {
+                Patience::Within(_) => Patience::Within(deadline.since(clock.now())),
+                other => other,
+            };
+            match self.next(wanted, patience, &held).await {
+                Ok(Some(guard)) => held.push(guard),
+                Ok(None) => {
+                    give_back(held).await;
+                    return Ok(None);
+                }
+                Err(error) => {
+                    give_back(held).await;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Some(Guard::merge(held)))
+    }
+
+    /// The next lock, unless one that is held already is lost first.
+    async fn next(&self, wanted: &Wanted, patience: Patience, held: &[Guard]) -> Result<Option<Guard>> {
+        let ask = Ask { name: &wanted.name, demand: wanted.demand, lease: self.lease, patience };
+        if held.is_empty() {
+            return Ok(wanted.asker.ask(ask).await?.map(Guard::new));
+        }
+        let lost = futures_util::future::select_all(held.iter().map(|guard| Box::pin(guard.lost())));
+        tokio::select! {
+            hold = wanted.asker.ask(ask) => Ok(hold?.map(Guard::new)),
+            (error, ..) = lost => Err(error),
+        }
+    }
+}
+
+/// All or nothing: frees what was held, and waits for it, so that a second try finds it free.
+async fn give_back(held: Vec<Guard>) {
+    for guard in held.into_iter().rev() {
+        // What cannot be released now is released in the background.
+        let _ = guard.release().await;
+    }
+}

@@ -1,0 +1,129 @@
+//! The name of a lock: one rule for every engine, checked before anything is sent.
+
+use crate::error::{Error, Result};
+use std::fmt;
+use std::sync::Arc;
+
+/// The longest name, in bytes.
+const LONGEST_BYTES: usize = 512;
+
+/// A checked lock name: path-like, 1 to 512 bytes of UTF-8, no control characters, no empty segment, no
+/// `.` or `..`.
+///
+/// ```
+/// use lockkeeper_core::LockName;
+/// assert!(LockName::new("orders/42").is_ok());
+/// assert!(LockName::new("orders//42").is_err());
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LockName(Arc<str>);
+
+impl LockName {
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], saying which rule is broken.
+    pub fn new(name: impl AsRef<str>) -> Result<Self> {
+        let name = name.as_ref();
+        check(name, LONGEST_BYTES).map_err(|why| Error::invalid(format!("bad lock name {name:?}: {why}")))?;
+        Ok(Self(name.into()))
+    }
+
+    /// The name under a namespace: `namespace/name`, or the bare name if the namespace is empty.
+    pub(crate) fn under(&self, namespace: &str) -> Self {
+        if namespace.is_empty() { self.clone() } else { Self(format!("{namespace}/{}", self.0).into()) }
+    }
+
+    /// A name an engine read back from its own store, which was checked when it was written.
+    pub fn from_engine(name: &str) -> Self {
+        Self(name.into())
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Checks a namespace: empty, or like a name of at most 64 bytes.
+pub(crate) fn check_namespace(namespace: &str) -> Result<()> {
+    if namespace.is_empty() {
+        return Ok(());
+    }
+    check(namespace, 64).map_err(|why| Error::invalid(format!("bad namespace {namespace:?}: {why}")))
+}
+
+fn check(name: &str, longest_bytes: usize) -> Result<(), String> {
+    if name.is_empty() {
+        return Err("it is empty; give it at least one character".into());
+    }
+    if name.len() > longest_bytes {
+        return Err(format!("it has {} bytes; at most {longest_bytes} are allowed", name.len()));
+    }
+    if let Some(bad) = name.chars().find(|c| c.is_control()) {
+        return Err(format!("it has the control character {bad:?}; remove it"));
+    }
+    for segment in name.split('/') {
+        match segment {
+            "" => return Err("it has an empty segment; no '/' at the start, at the end or doubled".into()),
+            "." | ".." => return Err(format!("the segment '{segment}' is not allowed")),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.0)
+    }
+}
+
+impl AsRef<str> for LockName {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn good_names_pass() {
+        for name in ["a", "orders/42", "größe/漢字", "with space", &"x".repeat(512)] {
+            assert!(LockName::new(name).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn bad_names_say_why() {
+        for (name, why) in [
+            ("", "empty"),
+            ("/a", "empty segment"),
+            ("a/", "empty segment"),
+            ("a//b", "empty segment"),
+            ("a/./b", "not allowed"),
+            ("..", "not allowed"),
+            ("a\nb", "control"),
+            ("a\u{7f}", "control"),
+            (&"x".repeat(513), "513 bytes"),
+        ] {
+            let error = LockName::new(name).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_namespace_goes_in_front_and_an_empty_one_leaves_the_name_bare() {
+        let name = LockName::new("a/b").unwrap();
+        assert_eq!(name.under("shop").as_str(), "shop/a/b");
+        assert_eq!(name.under("").as_str(), "a/b");
+    }
+}

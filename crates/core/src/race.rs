@@ -1,0 +1,184 @@
+//! The quick mechanism: everybody tries, one wins, the others try again when it is worth it.
+
+use crate::claim::{Claim, ClaimId, Demand};
+use crate::clock::{Clock, Moment};
+use crate::engine::{Abilities, BoxFuture, Engine, Grant, Kept, Left, LockView, Renewal};
+use crate::error::{Error, Result};
+use crate::life::Attempt;
+use crate::name::LockName;
+use rand::RngExt as _;
+use std::time::Duration;
+
+/// What an attempt found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// The claim holds.
+    Granted(Grant),
+    /// It holds, and is known to live its TTL as counted from this moment only, since the attempt took
+    /// several sends (RedLock: several nodes, several rounds).
+    GrantedAsOf(Grant, Moment),
+    /// Somebody else holds; nothing of this claim is left at the engine. The engine may know how long the
+    /// present hold can last at most.
+    Busy {
+        /// How long the present hold lives unless it is renewed.
+        free_in: Option<Duration>,
+    },
+}
+
+/// The few verbs a plain engine implements. The laws of [`Queue`](crate::Queue) hold here, too, but for order:
+/// a claim exists at the engine only while it holds.
+///
+/// Futures may be dropped at any await point; the keeper sends `leave` after that.
+pub trait Race: Send + Sync + 'static {
+    /// What this engine and style can do.
+    fn abilities(&self) -> Abilities;
+
+    /// The clock its leases are measured on: [`Clock::Boot`] for everything but the memory engine.
+    fn clock(&self) -> Clock;
+
+    /// The TTL it really gives when asked for this one: the same, unless a server negotiates.
+    fn ttl(&self, asked: Duration) -> Duration;
+
+    /// Tries to take the lock, in one round trip if the engine can. A second attempt of the same id finds
+    /// its own hold (Law 4).
+    fn attempt(&self, claim: &Claim) -> impl Future<Output = Result<Answer>> + Send;
+
+    /// Resolves when it is worth another try: on a message, or at the latest after `free_in`. Losers back off
+    /// at random, so it may be late; it must not wait for ever.
+    fn changed(&self, claim: &Claim, free_in: Option<Duration>) -> impl Future<Output = Result<()>> + Send;
+
+    /// Keeps the claims alive for their TTL from now on, in one go; says which are dead.
+    fn keep(&self, renewals: &[Renewal]) -> impl Future<Output = Result<Kept>> + Send;
+
+    /// Frees the lock if this claim holds it, and nobody else's hold (Q7).
+    fn leave(&self, claim: &Claim) -> impl Future<Output = Result<Left>> + Send;
+
+    /// The locks in use whose name begins with the prefix, by name, at most so many.
+    fn list(&self, prefix: &str, at_most: usize) -> impl Future<Output = Result<Vec<LockView>>> + Send;
+
+    /// Removes somebody's claim by force; `false` if it was not there.
+    fn evict(&self, name: &LockName, id: ClaimId) -> impl Future<Output = Result<bool>> + Send;
+
+    /// Ends connections and background tasks.
+    fn close(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// Makes an [`Engine`] of a [`Race`].
+#[derive(Debug)]
+pub struct RaceEngine<R>(pub R);
+
+/// How many failures that may pass in a row an attempt survives; its claim is found again by the id.
+const ATTEMPT_TRIES: u32 = 3;
+
+impl<R: Race> RaceEngine<R> {
+    fn check(&self, demand: Demand) -> Result<()> {
+        let abilities = self.0.abilities();
+        let engine = || format!("{} in the style '{}'", abilities.engine, abilities.style);
+        match demand {
+            Demand::Exclusive => Ok(()),
+            Demand::Shared if abilities.shared => Ok(()),
+            Demand::Permits { .. } if abilities.permits => Ok(()),
+            Demand::Shared => Err(Error::Unsupported {
+                engine: engine(),
+                what: "share a lock among readers",
+                instead: "the style 'queue' can",
+            }),
+            Demand::Permits { .. } => Err(Error::Unsupported {
+                engine: engine(),
+                what: "count permits",
+                instead: "the style 'queue' can, on every engine that has it",
+            }),
+        }
+    }
+
+    /// One attempt, sent again with the same id after a failure that may pass.
+    async fn attempt(&self, attempt: &Attempt) -> Result<Answer> {
+        // Law 5: counted from the first send, for a lost reply's attempt may have counted.
+        let sent = self.0.clock().now();
+        let mut tries = 1;
+        loop {
+            attempt.sending();
+            match self.0.attempt(attempt.claim()).await {
+                Ok(answer) => {
+                    match answer {
+                        Answer::Granted(_) => attempt.joined(sent),
+                        Answer::GrantedAsOf(_, moment) => attempt.joined(moment),
+                        Answer::Busy { .. } => attempt.absent(),
+                    }
+                    return Ok(answer);
+                }
+                Err(error) if error.is_temporary() && tries < ATTEMPT_TRIES => {
+                    tries += 1;
+                    let pause = attempt.claim().ttl.mul_f64(rand::rng().random_range(0.01..0.05));
+                    tokio::time::sleep(pause).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl<R: Race> Engine for RaceEngine<R> {
+    fn abilities(&self) -> Abilities {
+        self.0.abilities()
+    }
+
+    fn clock(&self) -> Clock {
+        self.0.clock()
+    }
+
+    fn ttl(&self, asked: Duration) -> Duration {
+        self.0.ttl(asked)
+    }
+
+    fn acquire<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, Result<Option<Grant>>> {
+        Box::pin(async move {
+            self.check(attempt.claim().demand)?;
+            loop {
+                let free_in = match self.attempt(attempt).await? {
+                    Answer::Granted(grant) | Answer::GrantedAsOf(grant, _) => return Ok(Some(grant)),
+                    Answer::Busy { free_in } => free_in,
+                };
+                if !attempt.may_wait() {
+                    return Ok(None);
+                }
+                if let Err(error) = self.0.changed(attempt.claim(), free_in).await {
+                    if !error.is_temporary() {
+                        return Err(error);
+                    }
+                    tokio::time::sleep(attempt.claim().ttl / 20).await;
+                }
+            }
+        })
+    }
+
+    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Result<Kept>> {
+        Box::pin(self.0.keep(renewals))
+    }
+
+    fn release<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Left>> {
+        Box::pin(self.0.leave(claim))
+    }
+
+    fn shrink<'a>(&'a self, _: &'a Claim, _: Demand) -> BoxFuture<'a, Result<()>> {
+        let abilities = self.0.abilities();
+        let error = Error::Unsupported {
+            engine: format!("{} in the style '{}'", abilities.engine, abilities.style),
+            what: "downgrade a writer to a reader",
+            instead: "the style 'queue' can",
+        };
+        Box::pin(std::future::ready(Err(error)))
+    }
+
+    fn inspect<'a>(&'a self, prefix: &'a str, at_most: usize) -> BoxFuture<'a, Result<Vec<LockView>>> {
+        Box::pin(self.0.list(prefix, at_most))
+    }
+
+    fn evict<'a>(&'a self, name: &'a LockName, id: ClaimId) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.0.evict(name, id))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.0.close())
+    }
+}

@@ -1,0 +1,204 @@
+//! Renewal: one task per keeper keeps all its claims alive and ends those that were not confirmed in time.
+
+use crate::claim::ClaimId;
+use crate::clock::{Alarm, Clock, Moment};
+use crate::departure::Departures;
+use crate::engine::{Engine, Renewal};
+use crate::error::LostReason;
+use crate::life::Life;
+use crate::telemetry;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// The claims of one keeper that are to be kept alive: waiters and holders alike (Law 9).
+#[derive(Debug)]
+pub(crate) struct Renewals {
+    book: Mutex<Book>,
+    wake: Notify,
+}
+
+#[derive(Debug)]
+struct Book {
+    lives: HashMap<ClaimId, Arc<Life>>,
+    /// When the task will look again by itself. A claim is entered without waking it if that is soon enough,
+    /// so that a quick lock and release costs no switch of threads.
+    looks_at: Moment,
+    closed: bool,
+}
+
+impl Renewals {
+    pub(crate) fn new() -> Self {
+        let book = Book { lives: HashMap::new(), looks_at: Moment::NEVER, closed: false };
+        Self { book: Mutex::new(book), wake: Notify::new() }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a claim; or looks again at one whose deadline has come nearer.
+    pub(crate) fn add(&self, life: &Arc<Life>) {
+        let mut book = self.book();
+        book.lives.insert(life.claim.id, Arc::clone(life));
+        let late = book.looks_at == Moment::NEVER || book.looks_at > life.deadline();
+        drop(book);
+        if late {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Stops renewing a claim. Always before its leave is sent.
+    pub(crate) fn remove(&self, id: ClaimId) {
+        self.book().lives.remove(&id);
+    }
+
+    /// Stops everything; returns what was still alive.
+    pub(crate) fn close(&self) -> Vec<Arc<Life>> {
+        let mut book = self.book();
+        book.closed = true;
+        let lives = book.lives.drain().map(|(_, life)| life).collect();
+        drop(book);
+        self.wake.notify_one();
+        lives
+    }
+
+    /// What to do next: the claims to watch and when to look again; `None` when the keeper is closed.
+    fn plan(&self, tick: Moment, now: Moment, every: Duration) -> Option<Plan> {
+        let mut book = self.book();
+        if book.closed {
+            return None;
+        }
+        let tick = if book.lives.is_empty() { Moment::NEVER } else { tick.min(now.plus(every)) };
+        let deadline = book.lives.values().map(|life| life.deadline()).min().unwrap_or(Moment::NEVER);
+        book.looks_at = tick.min(deadline);
+        Some(Plan { tick, looks_at: book.looks_at })
+    }
+
+    fn snapshot(&self) -> Vec<Arc<Life>> {
+        self.book().lives.values().cloned().collect()
+    }
+}
+
+struct Plan {
+    tick: Moment,
+    looks_at: Moment,
+}
+
+/// The renewal task of one keeper.
+pub(crate) struct Rounds {
+    pub(crate) renewals: Arc<Renewals>,
+    pub(crate) departures: Departures,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) clock: Clock,
+    pub(crate) ttl: Duration,
+}
+
+/// How a round of renewals went.
+enum Round {
+    Confirmed,
+    Failed,
+}
+
+impl Rounds {
+    /// Runs until the keeper is closed: renews everything each third of the TTL, and a failed round again at
+    /// once with a short time limit until the deadlines pass.
+    pub(crate) async fn run(self) {
+        let alarm = Alarm::new(self.clock);
+        let every = self.ttl / 3;
+        let mut tick = Moment::NEVER;
+        let mut limit = self.ttl / 4;
+        while let Some(plan) = self.renewals.plan(tick, self.clock.now(), every) {
+            tick = plan.tick;
+            tokio::select! {
+                () = self.renewals.wake.notified() => {}
+                () = alarm.at(plan.looks_at) => {}
+            }
+            self.end_the_late();
+            let now = self.clock.now();
+            if now < tick {
+                continue;
+            }
+            (tick, limit) = match self.round(&alarm, now.plus(limit)).await {
+                Round::Confirmed => (now.plus(every), self.ttl / 4),
+                Round::Failed => (self.clock.now().plus(retry_pause(self.ttl)), self.ttl / 10),
+            };
+        }
+    }
+
+    /// One batch for all claims. The deadlines are watched while it is under way.
+    async fn round(&self, alarm: &Alarm, give_up_at: Moment) -> Round {
+        let lives = self.renewals.snapshot();
+        if lives.is_empty() {
+            return Round::Confirmed;
+        }
+        let sent = self.clock.now();
+        let renewals: Vec<Renewal> = lives
+            .iter()
+            .map(|life| Renewal { claim: Arc::clone(&life.claim), ttl: life.ttl_from(sent) })
+            .collect();
+        let mut answer = self.engine.renew(&renewals);
+        let outcome = loop {
+            let deadline =
+                lives.iter().filter(|life| life.lost().is_none()).map(|life| life.deadline()).min();
+            tokio::select! {
+                outcome = &mut answer => break outcome,
+                () = alarm.at(give_up_at.min(deadline.unwrap_or(Moment::NEVER))) => self.end_the_late(),
+            }
+            if self.clock.now() >= give_up_at {
+                telemetry::renewal_failed(lives.len(), &"no answer in time");
+                lives.iter().for_each(|life| life.doubt());
+                return Round::Failed;
+            }
+        };
+        match outcome {
+            Ok(kept) => {
+                self.confirm(&lives, &renewals, &kept.dead, kept.as_of.unwrap_or(sent));
+                Round::Confirmed
+            }
+            Err(error) => {
+                telemetry::renewal_failed(lives.len(), &error);
+                lives.iter().for_each(|life| life.doubt());
+                Round::Failed
+            }
+        }
+    }
+
+    fn confirm(&self, lives: &[Arc<Life>], renewals: &[Renewal], dead: &[ClaimId], as_of: Moment) {
+        let dead: std::collections::HashSet<&ClaimId> = dead.iter().collect();
+        let now = self.clock.now();
+        for (life, renewal) in lives.iter().zip(renewals) {
+            if dead.contains(&life.claim.id) {
+                self.finish(life, LostReason::Gone);
+            } else {
+                telemetry::renewed(life.deadline().since(now), self.ttl);
+                life.confirmed(as_of, renewal.ttl);
+            }
+        }
+    }
+
+    /// Fires the lost signal of every claim whose deadline has passed, whether or not the engine answers.
+    fn end_the_late(&self) {
+        for life in self.renewals.snapshot() {
+            if let Some(reason) = life.lost() {
+                self.finish(&life, reason);
+            }
+        }
+    }
+
+    /// A claim that is over is not renewed again (Law 2) and leaves, in case the engine still has it. One that
+    /// was removed in the meantime has been released: that is no loss.
+    fn finish(&self, life: &Arc<Life>, reason: LostReason) {
+        if self.renewals.book().lives.remove(&life.claim.id).is_some() {
+            life.end(reason);
+            telemetry::lost(&life.claim, reason);
+            self.departures.send(life);
+        }
+    }
+}
+
+/// 'At once', but not in a busy loop against an engine that refuses at once.
+fn retry_pause(ttl: Duration) -> Duration {
+    (ttl / 100).max(Duration::from_millis(2))
+}

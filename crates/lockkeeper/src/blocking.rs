@@ -1,0 +1,1 @@
+//! The same locks without async.

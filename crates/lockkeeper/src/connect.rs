@@ -1,0 +1,109 @@
+//! From a URL to a keeper.
+
+use crate::engines;
+use lockkeeper_core::address::{Address, parse_duration};
+use lockkeeper_core::{Builder, DEFAULT_TTL, Keeper, Result};
+use std::time::Duration;
+
+/// Connects to the engine that the URL names, with the default settings.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// let keeper = lockkeeper::connect("memory:").await?;
+/// # Ok(()) }
+/// ```
+///
+/// Cancel safety: dropping the future closes what was opened.
+///
+/// # Errors
+/// [`Error::Invalid`](crate::Error::Invalid) for a URL no engine of this build knows,
+/// [`Error::Engine`](crate::Error::Engine) when the engine is not reachable.
+pub async fn connect(url: impl AsRef<str>) -> Result<Keeper> {
+    Connect::to(url.as_ref()).connect().await
+}
+
+/// The engine that is used when none is named: files in a directory of this user's.
+///
+/// `XDG_RUNTIME_DIR` if it is set (it is private and emptied at log-out), else a directory of the user's in the
+/// temporary directory.
+pub fn default_url() -> String {
+    let user_dir = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()).map_or_else(
+        || std::env::temp_dir().join(format!("lockkeeper-{}", lockkeeper_core::house::user_id())),
+        |dir| std::path::PathBuf::from(dir).join("lockkeeper"),
+    );
+    let path = user_dir.to_string_lossy().replace('%', "%25").replace('?', "%3F");
+    format!("file:{path}")
+}
+
+/// Connects with settings of one's own. What is set here wins over the URL's parameters.
+#[derive(Debug, Clone)]
+#[must_use = "nothing happens until connect() is called"]
+pub struct Connect {
+    url: String,
+    ttl: Option<Duration>,
+    namespace: Option<String>,
+    holder: Option<String>,
+}
+
+impl Connect {
+    /// To the engine that the URL names.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// # use std::time::Duration;
+    /// let keeper = lockkeeper::Connect::to("memory:?namespace=shop")
+    ///     .ttl(Duration::from_secs(5))
+    ///     .holder("checkout-7")
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn to(url: impl Into<String>) -> Self {
+        Self { url: url.into(), ttl: None, namespace: None, holder: None }
+    }
+
+    /// How long a claim lives without a renewal (default 10 s); `?ttl=` in the URL.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Keeps applications apart (default `lockkeeper`); `?namespace=` in the URL. Empty means bare names.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Who holds the locks, for people who look; `?holder=` in the URL.
+    pub fn holder(mut self, holder: impl Into<String>) -> Self {
+        self.holder = Some(holder.into());
+        self
+    }
+
+    /// Connects.
+    ///
+    /// Cancel safety: dropping the future closes what was opened.
+    ///
+    /// # Errors
+    /// As [`connect`](crate::connect).
+    pub async fn connect(self) -> Result<Keeper> {
+        let mut address = Address::parse(&self.url)?;
+        let (ttl, builder) = self.settings(&mut address)?;
+        builder.build(engines::open(address, ttl).await?)
+    }
+
+    fn settings(&self, address: &mut Address) -> Result<(Duration, Builder)> {
+        let in_url = address.take("ttl").map(|text| parse_duration(&text)).transpose()?;
+        let ttl = self.ttl.or(in_url).unwrap_or(DEFAULT_TTL);
+        let mut builder = Keeper::builder().ttl(ttl);
+        let in_url = address.take("namespace");
+        if let Some(namespace) = self.namespace.clone().or(in_url) {
+            builder = builder.namespace(namespace);
+        }
+        let in_url = address.take("holder");
+        if let Some(holder) = self.holder.clone().or(in_url) {
+            builder = builder.holder(holder);
+        }
+        Ok((ttl, builder))
+    }
+}
