@@ -1,1 +1,29 @@
-//! Placeholder.
+//! Starts real servers on free ports of 127.0.0.1 with throw-away data, and stops them on drop.
+//!
+//! Every `start` returns only when the server answers, and panics with the tail of the server's log
+//! when it does not within 60 s. A server never outlives the process which started it, not even when
+//! that process is killed. Linux only.
+//!
+//! ```no_run
+//! let redis = lockkeeper_testkit::Redis::start();
+//! println!("{} answers", redis.url());
+//! redis.kill();
+//! redis.restart();
+//! ```
+
+mod data;
+mod error;
+pub mod install;
+mod port;
+mod postgres;
+mod process;
+mod redis;
+mod resp;
+mod server;
+mod spawner;
+mod wait;
+
+pub use postgres::Postgres;
+pub use redis::Redis;
+pub use server::Server;
+pub use wait::wait_until;
