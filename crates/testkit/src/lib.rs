@@ -13,7 +13,10 @@
 
 mod data;
 mod error;
+mod etcd;
+mod http;
 pub mod install;
+mod mariadb;
 mod port;
 mod postgres;
 mod process;
@@ -22,8 +25,12 @@ mod resp;
 mod server;
 mod spawner;
 mod wait;
+mod zookeeper;
 
+pub use etcd::Etcd;
+pub use mariadb::MariaDb;
 pub use postgres::Postgres;
 pub use redis::Redis;
 pub use server::Server;
 pub use wait::wait_until;
+pub use zookeeper::ZooKeeper;
