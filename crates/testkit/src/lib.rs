@@ -11,6 +11,7 @@
 //! redis.restart();
 //! ```
 
+mod certificates;
 mod data;
 mod error;
 mod etcd;
@@ -21,7 +22,10 @@ mod port;
 mod postgres;
 mod process;
 mod redis;
+mod redis_cluster;
+mod redis_tls;
 mod resp;
+mod sentinel;
 mod server;
 mod spawner;
 mod wait;
@@ -31,6 +35,9 @@ pub use etcd::Etcd;
 pub use mariadb::MariaDb;
 pub use postgres::Postgres;
 pub use redis::Redis;
+pub use redis_cluster::RedisCluster;
+pub use redis_tls::RedisTls;
+pub use sentinel::Sentinel;
 pub use server::Server;
 pub use wait::wait_until;
 pub use zookeeper::ZooKeeper;

@@ -7,6 +7,7 @@ use std::path::Path;
 use rustix::process::Signal;
 
 use crate::error::{Result, or_panic};
+use crate::redis_tls::RedisTls;
 use crate::server::{Launch, Server};
 use crate::{install, port, resp};
 
@@ -52,6 +53,15 @@ impl Redis {
             servers.iter().try_for_each(Server::wait_ready)?;
             Ok(servers.into_iter().map(|server| Redis { server }).collect())
         }))
+    }
+
+    /// Starts a server which speaks TLS only, with a private authority, and to one user only.
+    ///
+    /// # Panics
+    /// With the tail of its log, when it does not answer within 60 s.
+    #[track_caller]
+    pub fn start_tls() -> RedisTls {
+        RedisTls::start()
     }
 
     /// `redis://127.0.0.1:PORT`

@@ -56,6 +56,11 @@ impl Server {
 
     /// Waits until the server answers.
     pub(crate) fn wait_ready(&self) -> Result<()> {
+        self.wait_for(&self.launch.ready)
+    }
+
+    /// Waits until the server meets a condition, as long as it runs.
+    pub(crate) fn wait_for(&self, condition: impl Fn() -> std::result::Result<(), String>) -> Result<()> {
         let mut exit = None;
         let ready = succeeds_within(READY_TIMEOUT, || {
             exit = self.child().try_wait().ok().flatten();
@@ -65,7 +70,7 @@ impl Server {
             if !port::is_held_by(self.pid(), self.port()) {
                 return Err(format!("it does not listen on port {}", self.port()));
             }
-            (self.launch.ready)()
+            condition()
         });
         match (ready, exit) {
             (Ok(()), None) => Ok(()),
