@@ -156,3 +156,19 @@ fn is_healthy(port: u16) -> std::result::Result<(), String> {
     let health = http::get(port, "/health").map_err(|error| error.to_string())?;
     if health.contains(r#""health":"true""#) { Ok(()) } else { Err(health) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn a_taken_port_is_recognised() {
+        let taken = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let mut members = members(1).unwrap();
+        members[0].client_port = port;
+        let outcome = spawn(&members[0], &members, &[]).and_then(|server| server.wait_ready());
+        assert!(matches!(outcome, Err(Error::PortTaken(_))), "{outcome:?}");
+    }
+}

@@ -164,3 +164,18 @@ fn read_packet(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     stream.read_exact(&mut body)?;
     Ok(body)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn a_taken_port_is_recognised() {
+        let taken = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let server = Server::spawn(|directory| launch(port, directory, &[]));
+        let outcome = server.and_then(|server| server.wait_ready());
+        assert!(matches!(outcome, Err(Error::PortTaken(_))), "{outcome:?}");
+    }
+}

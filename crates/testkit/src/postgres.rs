@@ -70,17 +70,20 @@ impl Deref for Postgres {
 
 fn start(settings: &[&str], fill: impl Fn(&Path) -> Result<()>) -> Result<Postgres> {
     port::retry_when_taken(|| {
-        let port = port::free()?;
-        let server = Server::spawn(|directory| {
-            let data = directory.join("data");
-            // A server refuses data that others could read.
-            DirBuilder::new().mode(0o700).create(&data).trying("create the data directory")?;
-            spawner::give(&data, USER)?;
-            fill(&data)?;
-            launch(port, &data, settings)
-        })?;
+        let server = spawn(port::free()?, settings, &fill)?;
         server.wait_ready()?;
         Ok(Postgres { server })
+    })
+}
+
+fn spawn(port: u16, settings: &[&str], fill: impl Fn(&Path) -> Result<()>) -> Result<Server> {
+    Server::spawn(|directory| {
+        let data = directory.join("data");
+        // A server refuses data that others could read.
+        DirBuilder::new().mode(0o700).create(&data).trying("create the data directory")?;
+        spawner::give(&data, USER)?;
+        fill(&data)?;
+        launch(port, &data, settings)
     })
 }
 
@@ -146,4 +149,18 @@ fn read_message(stream: &mut impl Read) -> io::Result<(u8, Vec<u8>)> {
     let mut body = vec![0; length.saturating_sub(4)];
     stream.read_exact(&mut body)?;
     Ok((head[0], body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn a_taken_port_is_recognised() {
+        let taken = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let outcome = spawn(port, &[], initialise).and_then(|server| server.wait_ready());
+        assert!(matches!(outcome, Err(Error::PortTaken(_))), "{outcome:?}");
+    }
 }

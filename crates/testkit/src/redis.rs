@@ -115,3 +115,17 @@ pub(crate) fn answers(port: u16) -> std::result::Result<(), String> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn a_taken_port_is_recognised() {
+        let taken = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let outcome = spawn(port, &[]).and_then(|server| server.wait_ready());
+        assert!(matches!(outcome, Err(Error::PortTaken(_))), "{outcome:?}");
+    }
+}

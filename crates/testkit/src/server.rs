@@ -18,6 +18,8 @@ use crate::{data, port, process, spawner};
 
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
+/// Shorter, since nobody needs the data again: an etcd leader would wait for members who are gone as well.
+const DROP_TIMEOUT: Duration = Duration::from_millis(500);
 const LOG_TAIL_LINES: usize = 40;
 
 /// Asks a server, over its socket, whether it is ready; the error says why not.
@@ -174,8 +176,12 @@ impl Server {
 
     /// Stops the server in an orderly way, or kills it when it does not end within 3 s.
     pub fn stop(&self) {
+        self.stop_within(STOP_TIMEOUT);
+    }
+
+    fn stop_within(&self, timeout: Duration) {
         self.ask_to_stop();
-        if !holds_within(STOP_TIMEOUT, || !self.is_running()) {
+        if !holds_within(timeout, || !self.is_running()) {
             self.kill();
         }
     }
@@ -217,7 +223,7 @@ impl fmt::Debug for Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop();
+        self.stop_within(DROP_TIMEOUT);
     }
 }
 
@@ -259,6 +265,9 @@ impl Drop for Servers {
     fn drop(&mut self) {
         // All are asked before any is waited for, so that they stop at the same time.
         self.iter().for_each(Server::ask_to_stop);
+        if !holds_within(DROP_TIMEOUT, || !self.iter().any(Server::is_running)) {
+            self.iter().for_each(Server::kill);
+        }
     }
 }
 

@@ -186,3 +186,28 @@ fn ask(port: u16, command: &str) -> io::Result<String> {
     stream.read_to_string(&mut answer)?;
     Ok(answer)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn a_taken_port_is_recognised() {
+        let taken = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let mut members = members(1).unwrap();
+        members[0].client_port = port;
+        let outcome = spawn(&members[0], &members).and_then(|server| server.wait_ready());
+        assert!(matches!(outcome, Err(Error::PortTaken(_))), "{outcome:?}");
+    }
+
+    #[test]
+    fn a_taken_election_port_is_recognised() {
+        let taken = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut members = members(3).unwrap();
+        members[0].election_port = taken.local_addr().unwrap().port();
+        let outcome = spawn(&members[0], &members).and_then(|server| server.wait_ready());
+        assert!(matches!(outcome, Err(Error::PortTaken(_))), "{outcome:?}");
+    }
+}
