@@ -1,0 +1,275 @@
+//! A TCP proxy which cuts, delays and resets connections, without any privilege.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::set_socket_linger;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a write into a full connection looks whether the connection was reset.
+const WRITE_LOOK: Duration = Duration::from_millis(50);
+const CHUNK_BYTES: usize = 16 * 1024;
+/// Chunks held per direction before the sender is made to wait, as a full network would.
+const CHUNKS_HELD: usize = 64;
+
+/// A proxy on 127.0.0.1 in front of one address.
+///
+/// Bytes that meet a cut are held, not lost: they arrive after [`heal`](Self::heal), as on a real network,
+/// where TCP sends again what was not acknowledged. The end of a connection is held as well: one side
+/// does not learn that the other has gone. New connections are still accepted, and stay silent.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    network: Arc<Network>,
+}
+
+impl Proxy {
+    /// Starts a proxy in front of `target`, which need not listen yet.
+    ///
+    /// # Panics
+    /// When it finds no free port.
+    #[track_caller]
+    pub fn start(target: SocketAddr) -> Proxy {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port for the proxy");
+        let address = listener.local_addr().expect("the proxy's own address");
+        let network = Arc::new(Network::default());
+        let accepting = network.clone();
+        thread::spawn(move || accept(&listener, target, &accepting));
+        Proxy { address, network }
+    }
+
+    /// The address clients connect to.
+    pub fn addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Holds all bytes both ways; connections stay open.
+    pub fn cut(&self) {
+        self.network.change(|rules| (rules.requests_cut, rules.replies_cut) = (true, true));
+    }
+
+    /// Holds the bytes to the server only.
+    pub fn cut_requests(&self) {
+        self.network.change(|rules| rules.requests_cut = true);
+    }
+
+    /// Holds the bytes from the server only: requests take effect, and nobody learns it.
+    pub fn cut_replies(&self) {
+        self.network.change(|rules| rules.replies_cut = true);
+    }
+
+    /// Delays all bytes, each way: a round trip takes `time` twice.
+    pub fn delay(&self, time: Duration) {
+        self.network.change(|rules| rules.delay = time);
+    }
+
+    /// Ends all connections at once with a reset towards both sides; held bytes are lost.
+    ///
+    /// New connections are accepted as before.
+    pub fn reset(&self) {
+        self.network.change(Rules::reset_all);
+    }
+
+    /// Ends cuts and delays; held bytes go on their way.
+    pub fn heal(&self) {
+        self.network.change(|rules| {
+            (rules.requests_cut, rules.replies_cut, rules.delay) = (false, false, Duration::ZERO);
+        });
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.network.change(|rules| {
+            rules.closed = true;
+            rules.reset_all();
+        });
+        // Wakes the thread that accepts, so that it sees the end.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Network {
+    rules: Mutex<Rules>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Rules {
+    requests_cut: bool,
+    replies_cut: bool,
+    delay: Duration,
+    /// Connections made before a reset belong to an earlier age, and are over.
+    age: u64,
+    closed: bool,
+    open: Vec<Weak<Link>>,
+}
+
+impl Rules {
+    fn is_cut(&self, direction: Direction) -> bool {
+        match direction {
+            Direction::Request => self.requests_cut,
+            Direction::Reply => self.replies_cut,
+        }
+    }
+
+    fn reset_all(&mut self) {
+        self.age += 1;
+        self.open.drain(..).filter_map(|link| link.upgrade()).for_each(|link| link.abort());
+    }
+}
+
+impl Network {
+    fn change(&self, change: impl FnOnce(&mut Rules)) {
+        change(&mut self.rules());
+        self.changed.notify_all();
+    }
+
+    fn rules(&self) -> MutexGuard<'_, Rules> {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a chunk read at `read_at` may go on; false when its connection is over.
+    fn let_pass(&self, direction: Direction, age: u64, read_at: Instant) -> bool {
+        let mut rules = self.rules();
+        loop {
+            let left = (read_at + rules.delay).saturating_duration_since(Instant::now());
+            if rules.age != age {
+                return false;
+            } else if rules.is_cut(direction) {
+                rules = self.changed.wait(rules).unwrap_or_else(PoisonError::into_inner);
+            } else if !left.is_zero() {
+                rules = self.changed.wait_timeout(rules, left).unwrap_or_else(PoisonError::into_inner).0;
+            } else {
+                return true;
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Direction {
+    Request,
+    Reply,
+}
+
+/// The two connections of one client.
+#[derive(Debug)]
+struct Link {
+    client: TcpStream,
+    server: TcpStream,
+    age: u64,
+}
+
+impl Link {
+    /// Wakes the threads of this link; the last one closes the connections, with a reset.
+    fn abort(&self) {
+        for stream in [&self.client, &self.server] {
+            reset_on_close(stream);
+            // Wakes a blocked read, and unlike the other ways sends nothing that looks like a normal end.
+            let _ = stream.shutdown(Shutdown::Read);
+        }
+    }
+
+    fn ends(&self, direction: Direction) -> (&TcpStream, &TcpStream) {
+        match direction {
+            Direction::Request => (&self.client, &self.server),
+            Direction::Reply => (&self.server, &self.client),
+        }
+    }
+}
+
+fn reset_on_close(stream: &TcpStream) {
+    let _ = set_socket_linger(stream, Some(Duration::ZERO));
+}
+
+fn accept(listener: &TcpListener, target: SocketAddr, network: &Arc<Network>) {
+    for client in listener.incoming().flatten() {
+        let (closed, age) = {
+            let rules = network.rules();
+            (rules.closed, rules.age)
+        };
+        if closed {
+            return;
+        }
+        let network = network.clone();
+        // Apart, because a target that does not answer must not keep others waiting.
+        thread::spawn(move || connect(client, target, &network, age));
+    }
+}
+
+fn connect(client: TcpStream, target: SocketAddr, network: &Arc<Network>, age: u64) {
+    let Ok(server) = TcpStream::connect_timeout(&target, CONNECT_TIMEOUT) else {
+        return reset_on_close(&client);
+    };
+    for stream in [&client, &server] {
+        let _ = stream.set_nodelay(true);
+        let _ = stream.set_write_timeout(Some(WRITE_LOOK));
+    }
+    let link = Arc::new(Link { client, server, age });
+    network.change(|rules| {
+        rules.open.retain(|link| link.strong_count() > 0);
+        rules.open.push(Arc::downgrade(&link));
+        // A reset came while we connected.
+        if rules.age != age {
+            link.abort();
+        }
+    });
+    for direction in [Direction::Request, Direction::Reply] {
+        let (sender, receiver) = mpsc::sync_channel(CHUNKS_HELD);
+        let reading = link.clone();
+        thread::spawn(move || read_chunks(&reading, direction, &sender));
+        let (writing, network) = (link.clone(), network.clone());
+        thread::spawn(move || write_chunks(&writing, direction, &receiver, &network));
+    }
+}
+
+/// Bytes and when they were read; no bytes at the end.
+type Chunk = (Instant, Vec<u8>);
+
+fn read_chunks(link: &Link, direction: Direction, chunks: &SyncSender<Chunk>) {
+    let (mut from, _) = link.ends(direction);
+    let mut buffer = vec![0; CHUNK_BYTES];
+    loop {
+        let length = from.read(&mut buffer).unwrap_or(0);
+        let sent = chunks.send((Instant::now(), buffer[..length].to_vec()));
+        if length == 0 || sent.is_err() {
+            return;
+        }
+    }
+}
+
+fn write_chunks(link: &Link, direction: Direction, chunks: &Receiver<Chunk>, network: &Network) {
+    let (_, to) = link.ends(direction);
+    for (read_at, bytes) in chunks {
+        if !network.let_pass(direction, link.age, read_at) {
+            return;
+        }
+        if bytes.is_empty() || !write_all(to, &bytes, || network.rules().age == link.age) {
+            // The other direction may have more to say.
+            let _ = to.shutdown(Shutdown::Write);
+            return;
+        }
+    }
+}
+
+/// False when the connection broke or is no longer wanted.
+fn write_all(mut to: &TcpStream, mut bytes: &[u8], is_wanted: impl Fn() -> bool) -> bool {
+    while !bytes.is_empty() {
+        match to.write(bytes) {
+            Ok(length) => bytes = &bytes[length..],
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                if !is_wanted() {
+                    return false;
+                }
+            }
+            Err(_) => return false,
+        }
+    }
+    true
+}
