@@ -13,6 +13,7 @@ mod liveness;
 mod order;
 mod releases;
 mod report;
+pub mod simulation;
 mod story;
 mod tokens;
 mod tools;
