@@ -48,6 +48,14 @@ fn a_reply_after_its_deadline_is_never_a_hold() {
 }
 
 #[test]
+fn a_renewal_that_comes_at_the_deadline_is_too_late() {
+    let script = Script::default().invoke(10, 1, 1, 1);
+    let script = script.see(20, 1, EventKind::Granted { token: 1, deadline_ns: 30 });
+    let script = script.see(30, 1, EventKind::Renewed { deadline_ns: 90 });
+    assert_eq!(script.mutex(2, 2, 10, 40, 60).judge(), [], "a dead claim stays dead");
+}
+
+#[test]
 fn a_late_release_may_find_the_claim_while_nobody_followed() {
     let script = Script::default().invoke(10, 1, 1, 1).grant(20, 1, 1).see(30, 1, EventKind::Lost);
     let script = script.release(40, 1).mutex(2, 2, 10, 50, 60);
