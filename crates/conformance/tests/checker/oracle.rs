@@ -107,9 +107,11 @@ impl Claim {
         })
     }
 
+    /// Who asked; of a claim that never did, whoever is first seen with it. Effects are the resource's.
     fn owner(&self) -> u32 {
         let invoke = self.events.iter().find(|event| matches!(event.kind, EventKind::Invoke { .. }));
-        invoke.unwrap_or(&self.events[0]).client
+        let first = || self.events.iter().find(|event| !matches!(event.kind, EventKind::Effect { .. }));
+        invoke.or_else(first).unwrap_or(&self.events[0]).client
     }
 
     fn grants(&self) -> impl Iterator<Item = Granted> {
