@@ -35,7 +35,7 @@ pub(crate) async fn open(mut address: Address, ttl: Duration) -> Result<Arc<dyn 
     match address.scheme.as_str() {
         "memory" => open_memory(&mut address),
         #[cfg(feature = "file")]
-        "file" => lockkeeper_file::connect(address).await,
+        "file" => lockkeeper_file::connect(address, ttl).await,
         scheme => Err(unknown(scheme)),
     }
 }

@@ -3,6 +3,7 @@
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{Abilities, Engine, Error, Result};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What each style can do.
 pub const STYLES: &[Abilities] = &[];
@@ -11,6 +12,6 @@ pub const STYLES: &[Abilities] = &[];
 ///
 /// # Errors
 /// When it cannot be used.
-pub async fn connect(address: Address) -> Result<Arc<dyn Engine>> {
+pub async fn connect(address: Address, _ttl: Duration) -> Result<Arc<dyn Engine>> {
     Err(Error::invalid(format!("not there yet: {}", address.path)))
 }
