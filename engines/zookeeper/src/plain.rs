@@ -115,11 +115,11 @@ impl ZooKeeperPlain {
     }
 }
 
+/// The node that was just made. Both steps are one transaction, so the directory's last change made it.
 fn node(session: &Session, path: String, outcomes: &[Outcome]) -> Option<Node> {
-    let [Outcome::Created(created), Outcome::Touched(directory)] = outcomes else { return None };
-    let (czxid, version) = (created.stat.czxid, directory.version);
-    Some(Node { session: session.id(), path, czxid, version, token: czxid })
-        .filter(|_| created.stat.ephemeral_owner == session.id())
+    let [Outcome::Done, Outcome::Touched(directory)] = outcomes else { return None };
+    let (czxid, version) = (directory.mzxid, directory.version);
+    Some(Node { session: session.id(), path, czxid, version, token: czxid }).filter(|_| !session.is_over())
 }
 
 impl Race for ZooKeeperPlain {

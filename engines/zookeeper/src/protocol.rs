@@ -8,6 +8,7 @@ pub(crate) const XID_PING: i32 = -2;
 pub(crate) const XID_AUTH: i32 = -4;
 pub(crate) const XID_SET_WATCHES: i32 = -8;
 
+const OP_CREATE_STEP: i32 = 1;
 const OP_DELETE: i32 = 2;
 const OP_EXISTS: i32 = 3;
 const OP_GET_DATA: i32 = 4;
@@ -17,6 +18,7 @@ const OP_SYNC: i32 = 9;
 const OP_PING: i32 = 11;
 const OP_CHECK: i32 = 13;
 const OP_MULTI: i32 = 14;
+/// Answers with the node's stat, but not as a step of a multi: there the server answers as to the older one.
 const OP_CREATE: i32 = 15;
 const OP_CREATE_CONTAINER: i32 = 19;
 const OP_AUTH: i32 = 100;
@@ -46,6 +48,8 @@ pub(crate) struct Acl {
 pub(crate) struct Stat {
     /// The transaction that created it: grows for ever, the fencing token.
     pub(crate) czxid: i64,
+    /// The transaction that changed its data last.
+    pub(crate) mzxid: i64,
     /// When it was created, in milliseconds of the server's wall clock.
     pub(crate) ctime_ms: i64,
     pub(crate) version: i32,
@@ -183,7 +187,7 @@ impl Step<'_> {
     fn write(&self, writer: &mut Writer) {
         match *self {
             Self::Create { path, data, acl, mode } => {
-                multi_header(writer, OP_CREATE, false);
+                multi_header(writer, OP_CREATE_STEP, false);
                 create(writer, path, data, acl, mode);
             }
             Self::Delete { path } => {
@@ -284,8 +288,7 @@ pub(crate) fn event_path(reader: &mut Reader<'_>) -> Result<String, Garbled> {
 }
 
 pub(crate) fn read_stat(reader: &mut Reader<'_>) -> Result<Stat, Garbled> {
-    let czxid = reader.long()?;
-    reader.long()?;
+    let (czxid, mzxid) = (reader.long()?, reader.long()?);
     let ctime_ms = reader.long()?;
     reader.long()?;
     let version = reader.int()?;
@@ -295,7 +298,7 @@ pub(crate) fn read_stat(reader: &mut Reader<'_>) -> Result<Stat, Garbled> {
     reader.int()?;
     reader.int()?;
     reader.long()?;
-    Ok(Stat { czxid, ctime_ms, version, ephemeral_owner })
+    Ok(Stat { czxid, mzxid, ctime_ms, version, ephemeral_owner })
 }
 
 pub(crate) fn read_created(reader: &mut Reader<'_>) -> Result<Created, Garbled> {
@@ -309,7 +312,6 @@ pub(crate) fn read_data(reader: &mut Reader<'_>) -> Result<(Vec<u8>, Stat), Garb
 /// What one step of a multi did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    Created(Created),
     Touched(Stat),
     Done,
     /// The step at fault has its own code; those after it say 'rolled back'.
@@ -324,7 +326,10 @@ pub(crate) fn read_multi(reader: &mut Reader<'_>) -> Result<Vec<Outcome>, Garble
             return Ok(outcomes);
         }
         outcomes.push(match operation {
-            OP_CREATE => Outcome::Created(read_created(reader)?),
+            OP_CREATE_STEP => {
+                reader.text()?;
+                Outcome::Done
+            }
             OP_SET_DATA => Outcome::Touched(read_stat(reader)?),
             OP_DELETE | OP_CHECK => Outcome::Done,
             -1 => Outcome::Failed(reader.int()?),

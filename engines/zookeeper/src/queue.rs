@@ -6,8 +6,8 @@ use crate::content::Content;
 use crate::failure::{ENGINE, Failure, code};
 use crate::keys::{NodeName, Sequence, nodes_of};
 use crate::look::Look;
-use crate::protocol::{Created, Mode, Outcome, Step};
-use crate::session::Session;
+use crate::protocol::{self, Created, Mode, Request, Step};
+use crate::session::{Session, all_done};
 use crate::sessions::Sessions;
 use crate::sweep::sweep_later;
 use crate::tree;
@@ -309,16 +309,17 @@ impl Queue for ZooKeeperQueue {
             Step::Create { path: &path, data: &data, acl: &settings.acl, mode: Mode::Ephemeral },
             Step::Delete { path: &node.path },
         ];
-        let stat = match session.multi(&steps, self.0.limit()).await {
-            Ok(outcomes) => match outcomes.into_iter().next() {
-                Some(Outcome::Created(created)) => created.stat,
-                _ => return Err(failed(Failure::Unknown("no node in the answer".into()))),
-            },
-            // An earlier try was done, and its answer lost.
-            Err(Failure::Refused(code::NODE_EXISTS)) => session.exists(&path, self.0.limit()).await.map_err(failed)?,
+        let mut batch = session.batch();
+        let replaced = batch.add(Request::multi(&steps), protocol::read_multi);
+        let stat = batch.add(Request::exists(&path), protocol::read_stat);
+        batch.send();
+        match replaced.within(self.0.limit()).await.and_then(all_done) {
+            // Or an earlier try was done, and its answer lost.
+            Ok(_) | Err(Failure::Refused(code::NODE_EXISTS)) => {}
             Err(Failure::Refused(code::NO_NODE) | Failure::Expired) => return Err(claim.gone()),
             Err(failure) => return Err(failed(failure)),
-        };
+        }
+        let stat = stat.within(self.0.limit()).await.map_err(failed)?;
         self.0.check_owner(&session, &stat)?;
         self.0.book.moved(claim.id, Node { path, czxid: stat.czxid, ..node });
         Ok(())

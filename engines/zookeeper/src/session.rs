@@ -109,12 +109,7 @@ impl Session {
         steps: &[protocol::Step<'_>],
         limit: Duration,
     ) -> Result<Vec<Outcome>, Failure> {
-        let outcomes = self.one(Request::multi(steps), protocol::read_multi).within(limit).await?;
-        let at_fault = outcomes.iter().find_map(|outcome| match outcome {
-            Outcome::Failed(code) if *code != 0 => Some(*code),
-            _ => None,
-        });
-        at_fault.map_or(Ok(outcomes), |code| Err(Failure::Refused(code)))
+        all_done(self.one(Request::multi(steps), protocol::read_multi).within(limit).await?)
     }
 
     /// Ends the session and with it every node it made; waits until the server has agreed, or a little.
@@ -122,6 +117,15 @@ impl Session {
         self.shared.end();
         let _ = tokio::time::timeout(patience, self.over()).await;
     }
+}
+
+/// The outcomes of a multi, if it was done; else the code of the step at fault.
+pub(crate) fn all_done(outcomes: Vec<Outcome>) -> Result<Vec<Outcome>, Failure> {
+    let at_fault = outcomes.iter().find_map(|outcome| match outcome {
+        Outcome::Failed(code) if *code != 0 => Some(*code),
+        _ => None,
+    });
+    at_fault.map_or(Ok(outcomes), |code| Err(Failure::Refused(code)))
 }
 
 impl Drop for Session {
