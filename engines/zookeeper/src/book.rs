@@ -1,8 +1,9 @@
 //! What the engine knows of its own claims: in which session they were made and where their nodes are.
 
-use lockkeeper_core::ClaimId;
+use lockkeeper_core::{ClaimId, Clock, Moment};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// A claim's node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +14,7 @@ pub(crate) struct Node {
     /// The transaction that made it, which tells it from a later node at the same path.
     pub(crate) czxid: i64,
     /// Plain style: the directory's version as this hold has set it.
-    pub(crate) version: i32,
+    pub(crate) version: Option<i32>,
     /// The fencing token: the czxid of the claim's first node, which a downgrade replaces.
     pub(crate) token: i64,
 }
@@ -29,6 +30,8 @@ pub(crate) struct Record {
     pub(crate) leaving: bool,
     /// Paths of the nodes it waits for, as of its last look.
     pub(crate) blockers: Vec<String>,
+    /// When it lapses unless its keeper renews it.
+    lapses_at: Moment,
 }
 
 /// The claims of this engine, by id.
@@ -57,6 +60,7 @@ impl Book {
             doubt: None,
             leaving: false,
             blockers: Vec::new(),
+            lapses_at: Moment::NEVER,
         });
         if record.session != session {
             (record.session, record.node, record.doubt) = (session, None, None);
@@ -77,6 +81,21 @@ impl Book {
         if let Some(record) = self.records().get_mut(&id) {
             record.node = Some(node);
         }
+    }
+
+    /// The keeper wants the claim to live this long from now on.
+    pub(crate) fn renewed(&self, id: ClaimId, ttl: Duration) {
+        if let Some(record) = self.records().get_mut(&id) {
+            record.lapses_at = Clock::Boot.now().plus(ttl);
+        }
+    }
+
+    /// The claims whose keeper has not renewed them in time.
+    pub(crate) fn lapsed(&self) -> Vec<(ClaimId, Node)> {
+        let now = Clock::Boot.now();
+        let records = self.records();
+        let lapsed = records.iter().filter(|(_, record)| record.lapses_at <= now);
+        lapsed.filter_map(|(id, record)| Some((*id, record.node.clone()?))).collect()
     }
 
     pub(crate) fn waits_for(&self, id: ClaimId, blockers: Vec<String>) {

@@ -1,15 +1,17 @@
 //! What both styles share: parents, renewal, and the view of a node.
 
-use crate::book::Book;
+use crate::book::{Book, Node};
 use crate::content::{Content, foreign_holder};
 use crate::failure::{ENGINE, Failure, code};
 use crate::keys;
-use crate::protocol::{self, Mode, Request, Stat};
+use crate::lapse;
+use crate::protocol::{self, Mode, Request, Stat, Step};
 use crate::session::Session;
 use crate::sessions::Sessions;
 use lockkeeper_core::{
-    ClaimView, Clock, Demand, Error, Kept, LockName, Renewal, Result, Standing, Token,
+    ClaimView, Clock, Demand, Error, Kept, Left, LockName, Renewal, Result, Standing, Token,
 };
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The ground both styles stand on.
@@ -20,16 +22,18 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    pub(crate) fn new(sessions: Sessions) -> Self {
-        Self { sessions, book: Book::default() }
+    pub(crate) fn start(sessions: Sessions) -> Arc<Self> {
+        let common = Arc::new(Self { sessions, book: Book::default() });
+        lapse::start(&common);
+        common
     }
 
     pub(crate) fn limit(&self) -> Duration {
         self.sessions.limit()
     }
 
-    pub(crate) fn directory(&self, name: &LockName) -> Result<String> {
-        keys::directory(&self.sessions.settings().chroot, name)
+    pub(crate) fn directory(&self, name: &LockName) -> String {
+        keys::directory(&self.sessions.settings().chroot, name.as_str())
     }
 
     pub(crate) fn create(&self, path: &str, data: &[u8], mode: Mode) -> Request {
@@ -75,6 +79,7 @@ impl Common {
             let id = renewal.claim.id;
             match self.book.node(id).filter(|node| node.session == session.id()) {
                 Some(node) => {
+                    self.book.renewed(id, renewal.ttl);
                     let look = batch.add(Request::exists(&node.path), protocol::read_stat);
                     looks.push((id, node.czxid, look));
                 }
@@ -95,6 +100,22 @@ impl Common {
             }
         }
         Ok(Kept { dead, as_of: Some(as_of) })
+    }
+
+    /// Deletes a claim's node, and no later one at the same path.
+    pub(crate) async fn remove(&self, session: &Session, node: &Node) -> Result<Left, Failure> {
+        let removed = match (node.version, node.path.rsplit_once('/')) {
+            (Some(version), Some((directory, _))) => {
+                let steps = [Step::Check { path: directory, version }, Step::Delete { path: &node.path }];
+                session.multi(&steps, self.limit()).await.map(drop)
+            }
+            _ => session.delete(&node.path, self.limit()).await,
+        };
+        match removed {
+            Ok(()) => Ok(Left::Left),
+            Err(Failure::Refused(code::BAD_VERSION | code::NO_NODE) | Failure::Expired) => Ok(Left::NotThere),
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Rule of every grant: the node must be of the session that is in use now, not of one before it.

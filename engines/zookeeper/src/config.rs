@@ -45,11 +45,8 @@ impl Settings {
         let tls = tls(&mut address)?;
         address.finish()?;
         let default_port = if tls.is_some() { DEFAULT_TLS_PORT } else { DEFAULT_PORT };
-        let servers: Vec<_> = address
-            .hosts
-            .iter()
-            .map(|host| (host.name.clone(), host.port.unwrap_or(default_port)))
-            .collect();
+        let servers: Vec<_> =
+            address.hosts.iter().map(|host| (host.name.clone(), host.port.unwrap_or(default_port))).collect();
         if servers.is_empty() {
             return Err(Error::invalid("no server in the address: write zookeeper://host1,host2/chroot"));
         }
@@ -69,9 +66,9 @@ fn auth(address: &mut Address) -> Result<Vec<(String, String)>> {
         auth.push(("digest".to_owned(), format!("{user}:{password}")));
     }
     if let Some(text) = address.take("auth") {
-        let (scheme, secret) = text
-            .split_once(':')
-            .ok_or_else(|| Error::invalid("bad parameter auth: expected SCHEME:SECRET, such as digest:user:password"))?;
+        let (scheme, secret) = text.split_once(':').ok_or_else(|| {
+            Error::invalid("bad parameter auth: expected SCHEME:SECRET, such as digest:user:password")
+        })?;
         auth.push((scheme.to_owned(), secret.to_owned()));
     }
     Ok(auth)
@@ -131,9 +128,7 @@ fn tls(address: &mut Address) -> Result<Option<TlsConnector>> {
 }
 
 fn certificates(path: &str) -> Result<Vec<CertificateDer<'static>>> {
-    CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect)
-        .map_err(|error| unreadable(path, &error))
+    CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(|error| unreadable(path, &error))
 }
 
 fn unreadable(path: &str, error: &dyn std::fmt::Display) -> Error {
@@ -150,7 +145,8 @@ mod tests {
 
     #[test]
     fn an_address_gives_servers_chroot_and_authentication() {
-        let settings = settings("zookeeper://ann:p%40ss@a,b:2182/team/locks/?acl=creator&style=plain").unwrap();
+        let settings =
+            settings("zookeeper://ann:p%40ss@a,b:2182/team/locks/?acl=creator&style=plain").unwrap();
         assert_eq!(settings.servers, [("a".to_owned(), 2181), ("b".to_owned(), 2182)]);
         assert_eq!(settings.chroot, "/team/locks");
         assert_eq!(settings.auth, [("digest".to_owned(), "ann:p@ss".to_owned())]);

@@ -1,6 +1,6 @@
 //! How locks and claims are named in ZooKeeper's tree, by us and by Curator and kazoo.
 
-use lockkeeper_core::{Claim, ClaimId, Demand, Error, LockName, Result};
+use lockkeeper_core::{Claim, ClaimId, Demand};
 use std::cmp::Ordering;
 use std::str::FromStr;
 
@@ -136,15 +136,30 @@ fn permits(text: &str) -> Option<Demand> {
     format!("{want}/{of}").parse().ok()
 }
 
+/// Put behind a part of a lock's name that would look like a claim, or end like this.
+const ESCAPE: char = '~';
+
 /// The node under which a lock's claims stand.
-pub(crate) fn directory(chroot: &str, name: &LockName) -> Result<String> {
-    let like_a_claim = |part: &&str| *part == PLAIN_NODE || NodeName::parse(part).is_some();
-    if let Some(part) = name.as_str().split('/').find(like_a_claim) {
-        return Err(Error::invalid(format!(
-            "bad lock name {name:?}: '{part}' looks like a claim of ZooKeeper's lock clients; choose another"
-        )));
+pub(crate) fn directory(chroot: &str, name: &str) -> String {
+    let mut path = chroot.to_owned();
+    for part in name.split('/').filter(|part| !part.is_empty()) {
+        path.push('/');
+        path.push_str(part);
+        if is_claim(part) || part.ends_with(ESCAPE) {
+            path.push(ESCAPE);
+        }
     }
-    Ok(format!("{chroot}/{name}"))
+    path
+}
+
+/// The part of a lock's name that a node in its path stands for.
+pub(crate) fn part_of_name(node: &str) -> &str {
+    node.strip_suffix(ESCAPE).unwrap_or(node)
+}
+
+/// Whether a node is a claim, of either style and whoever's, and not a part of a lock's name.
+pub(crate) fn is_claim(node: &str) -> bool {
+    node == PLAIN_NODE || NodeName::parse(node).is_some()
 }
 
 /// Finds a claim's nodes among a lock's children. There is one, unless a create was repeated.
@@ -188,8 +203,15 @@ mod tests {
 
     #[test]
     fn what_is_no_claim_is_left_alone() {
-        for name in ["orders", "42", "plain-lock", "lock-12", "lock-00000000001", "x-lease-0000000001", "lock-+000000001"]
-        {
+        for name in [
+            "orders",
+            "42",
+            "plain-lock",
+            "lock-12",
+            "lock-00000000001",
+            "x-lease-0000000001",
+            "lock-+000000001",
+        ] {
             assert_eq!(NodeName::parse(name), None, "{name}");
         }
         let foreign = NodeName::parse("x-lock-0000000001").unwrap();
@@ -205,10 +227,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_looks_like_a_claim_is_refused() {
-        let name = |text: &str| LockName::new(text).unwrap();
-        assert_eq!(directory("/team", &name("a/b")).unwrap(), "/team/a/b");
-        assert!(directory("", &name("a/x-lock-0000000001")).is_err());
-        assert!(directory("", &name("a/plain-lock/b")).is_err());
+    fn a_name_that_looks_like_a_claim_gets_a_directory_that_does_not() {
+        assert_eq!(directory("/team", "a/b"), "/team/a/b");
+        assert_eq!(directory("/team", ""), "/team");
+        for part in ["x-lock-0000000001", "plain-lock", "a~", "a~~", "plain-lock~"] {
+            let path = directory("", part);
+            assert!(!is_claim(&path[1..]), "{path}");
+            assert_eq!(part_of_name(&path[1..]), part);
+        }
     }
 }

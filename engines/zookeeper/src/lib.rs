@@ -10,6 +10,7 @@ mod content;
 mod failure;
 mod jute;
 mod keys;
+mod lapse;
 mod look;
 mod plain;
 mod protocol;

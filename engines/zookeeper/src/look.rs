@@ -66,8 +66,10 @@ mod tests {
 
     #[test]
     fn foreign_claims_count_and_order_survives_the_wrap() {
-        let children =
-            ["0123456789abcdef0123456789abcdef__lock__2147483647".to_owned(), child(Demand::Shared, i32::MIN)];
+        let children = [
+            "0123456789abcdef0123456789abcdef__lock__2147483647".to_owned(),
+            child(Demand::Shared, i32::MIN),
+        ];
         let look = Look::from_place(&children, Sequence(i32::MIN + 1), Demand::Shared);
         assert_eq!(look.blockers, [children[0].clone()]);
         assert_eq!(look.ahead, Ahead(lockkeeper_core::SHARED_LIMIT + 1));

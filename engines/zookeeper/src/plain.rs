@@ -11,9 +11,10 @@ use crate::sessions::Sessions;
 use crate::tree;
 use crate::wire::Bell;
 use lockkeeper_core::{
-    Abilities, Answer, Claim, ClaimId, Clock, Demand, Error, Grant, Kept, Left, LockName, LockView, Race, Renewal,
-    Result,
+    Abilities, Answer, Claim, ClaimId, Clock, Demand, Error, Grant, Kept, Left, LockName, LockView, Race,
+    Renewal, Result,
 };
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a lock's directory may vanish under our hands: the server removes it when it is empty.
@@ -28,11 +29,11 @@ const SLOW_POLL: Duration = Duration::from_secs(60);
 /// The hold is one node. Taking it also raises its directory's version, and a release checks that version in the
 /// same transaction as it deletes: a late release never frees a successor's hold (Q7).
 #[derive(Debug)]
-pub(crate) struct ZooKeeperPlain(Common);
+pub(crate) struct ZooKeeperPlain(Arc<Common>);
 
 impl ZooKeeperPlain {
     pub(crate) fn new(sessions: Sessions) -> Self {
-        Self(Common::new(sessions))
+        Self(Common::start(sessions))
     }
 
     async fn take(&self, session: &Session, claim: &Claim, directory: &str) -> Result<Answer> {
@@ -55,6 +56,7 @@ impl ZooKeeperPlain {
                     })?;
                     let token = token_of(node.token);
                     common.book.made(claim.id, node, epoch);
+                    common.book.renewed(claim.id, claim.ttl);
                     return Ok(Answer::Granted(Grant { token }));
                 }
                 Err(Failure::Refused(code::NODE_EXISTS)) => {
@@ -84,18 +86,7 @@ impl ZooKeeperPlain {
         };
         let is_ours = Content::read(&data).is_some_and(|content| content.claim == id.to_string());
         let (session, czxid) = (stat.ephemeral_owner, stat.czxid);
-        Ok(is_ours.then_some(Node { session, path, czxid, version, token: czxid }))
-    }
-
-    /// Deletes the node if the lock has not changed hands since the version was read.
-    async fn free(&self, session: &Session, directory: &str, node: &Node) -> Result<Left, Failure> {
-        let steps =
-            [Step::Check { path: directory, version: node.version }, Step::Delete { path: &node.path }];
-        match session.multi(&steps, self.0.limit()).await {
-            Ok(_) => Ok(Left::Left),
-            Err(Failure::Refused(code::BAD_VERSION | code::NO_NODE) | Failure::Expired) => Ok(Left::NotThere),
-            Err(failure) => Err(failure),
-        }
+        Ok(is_ours.then_some(Node { session, path, czxid, version: Some(version), token: czxid }))
     }
 
     async fn leave_once(&self, claim: &Claim, directory: &str) -> Result<Left, Failure> {
@@ -108,7 +99,7 @@ impl ZooKeeperPlain {
         };
         let Some(node) = node else { return Ok(Left::NotThere) };
         self.0.book.leaving(claim.id);
-        match self.free(&session, directory, &node).await? {
+        match self.0.remove(&session, &node).await? {
             Left::NotThere if record.leaving => Ok(Left::Left),
             left => Ok(left),
         }
@@ -118,7 +109,7 @@ impl ZooKeeperPlain {
 /// The node that was just made. Both steps are one transaction, so the directory's last change made it.
 fn node(session: &Session, path: String, outcomes: &[Outcome]) -> Option<Node> {
     let [Outcome::Done, Outcome::Touched(directory)] = outcomes else { return None };
-    let (czxid, version) = (directory.mzxid, directory.version);
+    let (czxid, version) = (directory.mzxid, Some(directory.version));
     Some(Node { session: session.id(), path, czxid, version, token: czxid }).filter(|_| !session.is_over())
 }
 
@@ -137,7 +128,7 @@ impl Race for ZooKeeperPlain {
 
     async fn attempt(&self, claim: &Claim) -> Result<Answer> {
         let failed = |failure: Failure| failure.to_error("take the lock");
-        let directory = self.0.directory(&claim.name)?;
+        let directory = self.0.directory(&claim.name);
         let session = self.0.sessions.usable().await.map_err(failed)?;
         let sent_before = self.0.book.record(claim.id).is_some_and(|record| record.session == session.id());
         if sent_before
@@ -146,6 +137,7 @@ impl Race for ZooKeeperPlain {
         {
             let token = token_of(node.token);
             self.0.book.moved(claim.id, node);
+            self.0.book.renewed(claim.id, claim.ttl);
             return Ok(Answer::Granted(Grant { token }));
         }
         self.take(&session, claim, &directory).await
@@ -153,7 +145,7 @@ impl Race for ZooKeeperPlain {
 
     async fn changed(&self, claim: &Claim, _free_in: Option<Duration>) -> Result<()> {
         let failed = |failure: Failure| failure.to_error("watch the holder");
-        let path = format!("{}/{PLAIN_NODE}", self.0.directory(&claim.name)?);
+        let path = format!("{}/{PLAIN_NODE}", self.0.directory(&claim.name));
         let session = self.0.sessions.usable().await.map_err(failed)?;
         let bell = Bell::default();
         let mut batch = session.batch();
@@ -177,7 +169,7 @@ impl Race for ZooKeeperPlain {
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
-        let directory = self.0.directory(&claim.name)?;
+        let directory = self.0.directory(&claim.name);
         let mut tries = 1;
         loop {
             match self.leave_once(claim, &directory).await {
@@ -195,12 +187,12 @@ impl Race for ZooKeeperPlain {
         let failed = |failure: Failure| failure.to_error("list locks");
         let (limit, chroot) = (self.0.limit(), &self.0.sessions.settings().chroot);
         let session = self.0.sessions.usable().await.map_err(failed)?;
-        let is_claim = |child: &str| child == PLAIN_NODE;
-        let found = tree::find(&session, chroot, prefix, is_claim, limit).await.map_err(failed)?;
+        let is_wanted = |child: &str| child == PLAIN_NODE;
+        let found = tree::find(&session, chroot, prefix, is_wanted, limit).await.map_err(failed)?;
         let mut locks = Vec::new();
         for lock in found.into_iter().take(at_most) {
-            let directory = format!("{chroot}/{}", lock.name);
-            let nodes = tree::read_all(&session, &directory, &lock.claims, limit).await.map_err(failed)?;
+            let nodes =
+                tree::read_all(&session, &lock.directory, &lock.claims, limit).await.map_err(failed)?;
             let claims: Vec<_> =
                 nodes.iter().map(|(name, data, stat)| view(name, Demand::Exclusive, data, stat)).collect();
             if !claims.is_empty() {
@@ -212,10 +204,10 @@ impl Race for ZooKeeperPlain {
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
         let failed = |failure: Failure| failure.to_error("evict a claim");
-        let directory = self.0.directory(name)?;
+        let directory = self.0.directory(name);
         let session = self.0.sessions.usable().await.map_err(failed)?;
         let Some(node) = self.find(&session, &directory, id).await.map_err(failed)? else { return Ok(false) };
-        Ok(self.free(&session, &directory, &node).await.map_err(failed)? == Left::Left)
+        Ok(self.0.remove(&session, &node).await.map_err(failed)? == Left::Left)
     }
 
     async fn close(&self) {

@@ -175,12 +175,24 @@ fn with_length(mut bytes: Vec<u8>) -> Vec<u8> {
 /// One step of a [`Request::multi`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step<'a> {
-    Create { path: &'a str, data: &'a [u8], acl: &'a [Acl], mode: Mode },
-    Delete { path: &'a str },
+    Create {
+        path: &'a str,
+        data: &'a [u8],
+        acl: &'a [Acl],
+        mode: Mode,
+    },
+    Delete {
+        path: &'a str,
+    },
     /// Raises a node's version, whatever it was.
-    Touch { path: &'a str },
+    Touch {
+        path: &'a str,
+    },
     /// Fails unless the node has this version.
-    Check { path: &'a str, version: i32 },
+    Check {
+        path: &'a str,
+        version: i32,
+    },
 }
 
 impl Step<'_> {
@@ -258,11 +270,7 @@ impl Welcome {
     pub(crate) fn read(body: &[u8]) -> Result<Self, Garbled> {
         let mut reader = Reader(body);
         reader.int()?;
-        Ok(Self {
-            timeout_ms: reader.int()?,
-            session: reader.long()?,
-            password: reader.bytes()?.to_vec(),
-        })
+        Ok(Self { timeout_ms: reader.int()?, session: reader.long()?, password: reader.bytes()?.to_vec() })
     }
 }
 

@@ -13,9 +13,10 @@ use crate::sweep::sweep_later;
 use crate::tree;
 use crate::wire::Bell;
 use lockkeeper_core::{
-    Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Kept, Left, LockName, LockView, Place, Queue,
-    Renewal, Result,
+    Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Kept, Left, LockName, LockView, Place,
+    Queue, Renewal, Result,
 };
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a lock's directory may vanish under our hands: the server removes it when it is empty.
@@ -27,11 +28,11 @@ const SLOW_POLL: Duration = Duration::from_secs(60);
 
 /// The fair style on one ensemble.
 #[derive(Debug)]
-pub(crate) struct ZooKeeperQueue(Common);
+pub(crate) struct ZooKeeperQueue(Arc<Common>);
 
 impl ZooKeeperQueue {
     pub(crate) fn new(sessions: Sessions) -> Self {
-        Self(Common::new(sessions))
+        Self(Common::start(sessions))
     }
 
     /// Creates the claim's node and looks, sent together: the look is done after the create, without a wait
@@ -68,13 +69,19 @@ impl ZooKeeperQueue {
     fn node(&self, session: &Session, claim: &Claim, created: Created, epoch: u64) -> Result<Node> {
         self.0.check_owner(session, &created.stat)?;
         let czxid = created.stat.czxid;
-        let node = Node { session: session.id(), path: created.path, czxid, version: 0, token: czxid };
+        let node = Node { session: session.id(), path: created.path, czxid, version: None, token: czxid };
         self.0.book.made(claim.id, node.clone(), epoch);
         Ok(node)
     }
 
     /// The answer to a join whose node stands; a claim of the wrong shape leaves again (Law 6).
-    async fn joined(&self, session: &Session, claim: &Claim, node: &Node, children: &[String]) -> Result<Joined> {
+    async fn joined(
+        &self,
+        session: &Session,
+        claim: &Claim,
+        node: &Node,
+        children: &[String],
+    ) -> Result<Joined> {
         let (directory, sequence) = place_of(node)?;
         let look = Look::from_place(children, sequence, claim.demand);
         if let Err(mismatch) = claim.check_shape(look.ruling) {
@@ -85,6 +92,7 @@ impl ZooKeeperQueue {
             self.0.book.forget(claim.id);
             return Err(mismatch);
         }
+        self.0.book.renewed(claim.id, claim.ttl);
         self.0.book.waits_for(claim.id, paths(directory, look.blockers));
         // The sequence counts from zero again when the directory was removed; the transaction never does.
         let token = token_of(node.token);
@@ -110,7 +118,7 @@ impl ZooKeeperQueue {
             match session.exists(&path, limit).await {
                 Ok(stat) if stat.ephemeral_owner == session.id() => {
                     let (session, czxid) = (session.id(), stat.czxid);
-                    let node = Node { session, path, czxid, version: 0, token: czxid };
+                    let node = Node { session, path, czxid, version: None, token: czxid };
                     self.0.book.moved(claim.id, node.clone());
                     return Ok(Some((node, children)));
                 }
@@ -167,7 +175,7 @@ impl ZooKeeperQueue {
     /// Deletes every node with the claim's id, and again a little later if a create may still be on its way.
     async fn leave_by_id(&self, claim: &Claim, record: Option<&Record>) -> Result<Left, Failure> {
         let session = self.0.sessions.usable().await?;
-        let Ok(directory) = self.0.directory(&claim.name) else { return Ok(Left::NotThere) };
+        let directory = self.0.directory(&claim.name);
         let left = delete_by_id(&session, &directory, claim, self.0.limit()).await?;
         let late = record.and_then(|record| record.doubt).is_some_and(|epoch| epoch != session.epoch());
         if late {
@@ -186,11 +194,10 @@ impl ZooKeeperQueue {
             return self.leave_by_id(claim, Some(&record)).await;
         };
         self.0.book.leaving(claim.id);
-        match session.delete(&node.path, self.0.limit()).await {
-            Ok(()) => Ok(Left::Left),
-            Err(Failure::Refused(code::NO_NODE)) if record.leaving => Ok(Left::Left),
-            Err(Failure::Refused(code::NO_NODE) | Failure::Expired) => Ok(Left::NotThere),
-            Err(failure) => Err(failure),
+        match self.0.remove(&session, node).await? {
+            // An earlier try of ours was done, and its answer lost.
+            Left::NotThere if record.leaving => Ok(Left::Left),
+            left => Ok(left),
         }
     }
 }
@@ -219,9 +226,10 @@ pub(crate) async fn delete_by_id(
 
 /// The directory of a node, and its place there.
 fn place_of(node: &Node) -> Result<(&str, Sequence)> {
-    let parsed = node.path.rsplit_once('/').and_then(|(directory, name)| {
-        Some((directory, NodeName::parse(name)?.sequence))
-    });
+    let parsed = node
+        .path
+        .rsplit_once('/')
+        .and_then(|(directory, name)| Some((directory, NodeName::parse(name)?.sequence)));
     parsed.ok_or_else(|| Error::permanent(ENGINE, "read the sequence", format!("bad node {}", node.path)))
 }
 
@@ -244,11 +252,12 @@ impl Queue for ZooKeeperQueue {
 
     async fn join(&self, claim: &Claim) -> Result<Joined> {
         let failed = |failure: Failure| failure.to_error("join the queue");
-        let directory = self.0.directory(&claim.name)?;
+        let directory = self.0.directory(&claim.name);
         let session = self.0.sessions.usable().await.map_err(failed)?;
         let sent_before = self.0.book.record(claim.id).is_some_and(|record| record.session == session.id());
-        if sent_before && let Some((node, children)) =
-            self.find_again(&session, claim, &directory).await.map_err(failed)?
+        if sent_before
+            && let Some((node, children)) =
+                self.find_again(&session, claim, &directory).await.map_err(failed)?
         {
             return self.joined(&session, claim, &node, &children).await;
         }
@@ -329,12 +338,12 @@ impl Queue for ZooKeeperQueue {
         let failed = |failure: Failure| failure.to_error("list locks");
         let (limit, chroot) = (self.0.limit(), &self.0.sessions.settings().chroot);
         let session = self.0.sessions.usable().await.map_err(failed)?;
-        let is_claim = |child: &str| NodeName::parse(child).is_some();
-        let found = tree::find(&session, chroot, prefix, is_claim, limit).await.map_err(failed)?;
+        let is_wanted = |child: &str| NodeName::parse(child).is_some();
+        let found = tree::find(&session, chroot, prefix, is_wanted, limit).await.map_err(failed)?;
         let mut locks = Vec::new();
         for lock in found.into_iter().take(at_most) {
-            let directory = format!("{chroot}/{}", lock.name);
-            let nodes = tree::read_all(&session, &directory, &lock.claims, limit).await.map_err(failed)?;
+            let nodes =
+                tree::read_all(&session, &lock.directory, &lock.claims, limit).await.map_err(failed)?;
             let mut claims: Vec<_> = nodes
                 .into_iter()
                 .filter_map(|(name, data, stat)| {
@@ -353,7 +362,7 @@ impl Queue for ZooKeeperQueue {
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
         let failed = |failure: Failure| failure.to_error("evict a claim");
-        let directory = self.0.directory(name)?;
+        let directory = self.0.directory(name);
         let session = self.0.sessions.usable().await.map_err(failed)?;
         let children = match session.children(&directory, self.0.limit()).await {
             Err(Failure::Refused(code::NO_NODE)) => return Ok(false),

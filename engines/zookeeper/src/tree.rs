@@ -1,7 +1,7 @@
 //! A walk over the tree of locks, for those who look.
 
 use crate::failure::{Failure, code};
-use crate::keys::{NodeName, PLAIN_NODE};
+use crate::keys;
 use crate::protocol::{self, Request, Stat};
 use crate::session::Session;
 use std::time::Duration;
@@ -9,36 +9,39 @@ use std::time::Duration;
 /// How many requests are under way at once.
 const AT_ONCE: usize = 256;
 
-/// A lock's directory, without the chroot, and the names of its claims.
+/// A lock in use.
 pub(crate) struct Found {
     pub(crate) name: String,
+    pub(crate) directory: String,
+    /// The names of its claims' nodes.
     pub(crate) claims: Vec<String>,
 }
 
-/// Finds the directories below the prefix that have children which are claims.
+/// Finds the locks below the prefix that have children which are claims of the style asked for.
 pub(crate) async fn find(
     session: &Session,
     chroot: &str,
     prefix: &str,
-    is_claim: fn(&str) -> bool,
+    is_wanted: fn(&str) -> bool,
     limit: Duration,
 ) -> Result<Vec<Found>, Failure> {
     // `a/b` begins the names `a/b`, `a/bc` and `a/b/c`: all below `a`.
     let start = prefix.rsplit_once('/').map_or("", |(start, _)| start);
     let mut found = Vec::new();
-    let mut level = vec![start.to_owned()];
+    let mut level = vec![(start.to_owned(), keys::directory(chroot, start))];
     while !level.is_empty() {
         let mut below = Vec::new();
-        for names in level.chunks(AT_ONCE) {
-            for (name, children) in names.iter().zip(children_of(session, chroot, names, limit).await?) {
-                let (claims, others): (Vec<_>, Vec<_>) =
-                    children.into_iter().partition(|child| is_claim(child));
-                if !claims.is_empty() && name.starts_with(prefix) && !name.is_empty() {
-                    found.push(Found { name: name.clone(), claims });
+        for places in level.chunks(AT_ONCE) {
+            let all_children = children_of(session, places, limit).await?;
+            for ((name, directory), children) in places.iter().zip(all_children) {
+                let (claims, parts): (Vec<_>, Vec<_>) =
+                    children.into_iter().partition(|child| keys::is_claim(child));
+                let places = parts.iter().map(|part| place_below(name, directory, part));
+                below.extend(places.filter(|(name, _)| leads_to(name, prefix)));
+                let claims: Vec<_> = claims.into_iter().filter(|child| is_wanted(child)).collect();
+                if !claims.is_empty() && !name.is_empty() && name.starts_with(prefix) {
+                    found.push(Found { name: name.clone(), directory: directory.clone(), claims });
                 }
-                let others = others.into_iter().filter(|child| may_have_locks(name, child));
-                let paths = others.map(|child| if name.is_empty() { child } else { format!("{name}/{child}") });
-                below.extend(paths.filter(|path| leads_to(path, prefix)));
             }
         }
         level = below;
@@ -47,28 +50,30 @@ pub(crate) async fn find(
     Ok(found)
 }
 
-/// Neither another style's claim nor the server's own tree.
-fn may_have_locks(parent: &str, child: &str) -> bool {
-    NodeName::parse(child).is_none() && child != PLAIN_NODE && !(parent.is_empty() && child == "zookeeper")
+/// A name and its directory.
+type Located = (String, String);
+
+fn place_below(name: &str, directory: &str, node: &str) -> Located {
+    let part = keys::part_of_name(node);
+    let name = if name.is_empty() { part.to_owned() } else { format!("{name}/{part}") };
+    (name, format!("{directory}/{node}"))
 }
 
-fn leads_to(path: &str, prefix: &str) -> bool {
-    path.starts_with(prefix) || prefix.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'))
+/// Whether names that begin with the prefix can be there or below; the server's own tree is none of ours.
+fn leads_to(name: &str, prefix: &str) -> bool {
+    let on_the_way = || prefix.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
+    name != "zookeeper" && (name.starts_with(prefix) || on_the_way())
 }
 
 async fn children_of(
     session: &Session,
-    chroot: &str,
-    names: &[String],
+    places: &[Located],
     limit: Duration,
 ) -> Result<Vec<Vec<String>>, Failure> {
     let mut batch = session.batch();
-    let answers: Vec<_> = names
+    let answers: Vec<_> = places
         .iter()
-        .map(|name| {
-            let path = if name.is_empty() { chroot.to_owned() } else { format!("{chroot}/{name}") };
-            batch.children(if path.is_empty() { "/" } else { &path })
-        })
+        .map(|(_, directory)| batch.children(if directory.is_empty() { "/" } else { directory }))
         .collect();
     batch.send();
     let mut all = Vec::with_capacity(answers.len());

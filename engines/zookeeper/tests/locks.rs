@@ -175,6 +175,8 @@ async fn nested_names_a_chroot_and_a_prefix_are_told_apart() {
     let two = keeper.inspect_at_most(&format!("{stem}/a"), 2).await.unwrap();
     assert_eq!(names(two), ["a", "a/b"]);
     assert!(keeper_with("/team/two").await.inspect("").await.unwrap().is_empty());
-    let refused = keeper.mutex(format!("{stem}/x-lock-0000000001")).lock().await.unwrap_err();
-    assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+    let odd = keeper.mutex(format!("{stem}/a/x-lock-0000000000")).lock().await.unwrap();
+    assert_eq!(names(keeper.inspect(&format!("{stem}/a/x")).await.unwrap()), ["a/x-lock-0000000000"]);
+    assert_eq!(keeper.inspect(&format!("{stem}/a")).await.unwrap()[0].claims.len(), 1);
+    odd.release().await.unwrap();
 }
