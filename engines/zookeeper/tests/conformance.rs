@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Longer than the server needs to start again, which it does while other cases hold locks.
-const SHORT_TTL: Duration = Duration::from_secs(4);
+const SHORT_TTL: Duration = Duration::from_secs(8);
 
 fn main() -> std::process::ExitCode {
     Suite::new(lockkeeper_zookeeper::STYLES[0]).run(|| {
