@@ -9,8 +9,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let directory = arguments.next().ok_or("give a directory")?;
     let pairs: u32 = arguments.next().map_or(Ok(100_000), |text| text.parse())?;
-    let engine =
-        lockkeeper_file::connect(Address::parse(&format!("file:{directory}"))?, DEFAULT_TTL).await?;
+    let engine = lockkeeper_file::connect(Address::parse(&format!("file:{directory}"))?, DEFAULT_TTL).await?;
     let keeper = Keeper::builder().build(engine)?;
     let mutex = keeper.mutex("pair");
     let mut samples = Vec::with_capacity(pairs as usize);

@@ -203,7 +203,8 @@ mod tests {
     #[test]
     fn other_files_are_no_claims() {
         let good = ClaimName { place: 1, hash: 2, demand: Demand::Shared, id: ClaimId(3) }.file_name();
-        for other in [".", "..", "gate", "gate.old", "", &good[1..], &format!("{good}.x"), &good.replace('s', "p0of4")]
+        for other in
+            [".", "..", "gate", "gate.old", "", &good[1..], &format!("{good}.x"), &good.replace('s', "p0of4")]
         {
             assert_eq!(ClaimName::parse(other.as_bytes()), None, "{other}");
         }

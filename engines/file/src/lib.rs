@@ -70,3 +70,6 @@ pub async fn connect(address: Address, ttl: Duration) -> Result<Arc<dyn Engine>>
     config.prepare()?;
     Ok(Arc::new(QueueEngine(Files::new(config))))
 }
+
+#[cfg(test)]
+mod tests;

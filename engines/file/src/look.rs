@@ -114,7 +114,9 @@ fn weigh_one(name: &ClaimName, claim: &Claim, verdict: Verdict) -> Option<Blocke
     let soon = Clock::Boot.now().plus(Duration::from_millis(20));
     match verdict {
         Verdict::Gone => None,
-        Verdict::Unfinished => Some(Blocker { name: *name, weight: name.demand.weight(), unfinished: true, look_at: soon }),
+        Verdict::Unfinished => {
+            Some(Blocker { name: *name, weight: name.demand.weight(), unfinished: true, look_at: soon })
+        }
         Verdict::Alive(content) if content.name != claim.name.as_str() => None,
         Verdict::Alive(content) => {
             let demand = content.demand.unwrap_or(name.demand);

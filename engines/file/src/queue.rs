@@ -62,7 +62,9 @@ impl Files {
     /// A look at what stands ahead of our claim, and at the claim itself: a dead one must not be granted.
     fn look(&self, claim: &Claim, own: &Own) -> Result<Look> {
         let looked = self.look_in(claim, own);
-        looked.map_err(|errno| trouble("look at the queue", &own.shard.path, errno))?.ok_or_else(|| claim.gone())
+        looked
+            .map_err(|errno| trouble("look at the queue", &own.shard.path, errno))?
+            .ok_or_else(|| claim.gone())
     }
 
     fn look_in(&self, claim: &Claim, own: &Own) -> Result<Option<Look>, Errno> {
