@@ -101,3 +101,9 @@ async fn changed(files: &Files, claim: &Claim, joined: Joined) -> lockkeeper_cor
     let changed = files.changed(claim, joined.place, joined.ahead);
     tokio::time::timeout(STUCK, changed).await.expect("nothing woke the waiter")
 }
+
+/// Lets a wait begin: afterwards its watches are set.
+fn begin(waiting: &mut (impl Future + Unpin)) {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(std::pin::Pin::new(waiting).poll(&mut context).is_pending(), "there is nothing to wait for");
+}
