@@ -3,8 +3,8 @@
 use crate::exit::{self, Failure};
 use crate::terminal::Terminal;
 use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, kill_current_process_group, kill_process_group,
-    test_kill_process_group, waitpid,
+    Pid, Signal, WaitOptions, WaitStatus, getpgrp, getpid, getsid, kill_current_process_group, kill_process,
+    kill_process_group, test_kill_process_group, waitpid,
 };
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -104,28 +104,35 @@ impl Child {
         }
     }
 
-    /// The command was stopped: by Ctrl-Z, for want of the terminal, or by somebody who wants to look at it.
+    /// The command was stopped: by Ctrl-Z, for want of the terminal, or by somebody who wants to look at it. In
+    /// the last case it keeps its lock, and we do nothing.
     fn stopped(&mut self, status: WaitStatus) {
         let by = status.stopping_signal();
         let for_terminal = by == Some(Signal::TTIN.as_raw()) || by == Some(Signal::TTOU.as_raw());
-        let Some(terminal) = &self.terminal else {
-            if self.asked_to_stop {
-                self.suspend();
-            }
-            return;
-        };
-        if for_terminal {
-            if terminal.hand_over() { self.signal(Signal::CONT) } else { self.suspend() }
-        } else if terminal.take_back() || self.asked_to_stop {
-            self.suspend();
+        match &self.terminal {
+            Some(terminal) if for_terminal && terminal.hand_over() => self.signal(Signal::CONT),
+            Some(terminal) if terminal.take_back() => self.suspend_the_job(),
+            _ if self.asked_to_stop || for_terminal => self.suspend(),
+            _ => {}
         }
     }
 
-    /// Stops us, too, so that the shell sees a stopped job. The lock is not renewed meanwhile; whether it is
-    /// still ours is looked at before the command goes on.
-    fn suspend(&mut self) {
+    /// Stops everything the shell knows as this job, as Ctrl-Z would have without us.
+    fn suspend_the_job(&mut self) {
+        if getsid(None).ok() == Some(getpgrp()) {
+            // No shell with job control is above us: nobody could wake us again.
+            self.terminal.as_ref().map(Terminal::hand_over);
+            return self.signal(Signal::CONT);
+        }
         self.suspended = true;
         let _ = kill_current_process_group(Signal::STOP);
+    }
+
+    /// Stops us, too, so that whoever stopped us sees it. The lock is not renewed meanwhile; whether it is still
+    /// ours is looked at before the command goes on.
+    fn suspend(&mut self) {
+        self.suspended = true;
+        let _ = kill_process(getpid(), Signal::STOP);
     }
 }
 
