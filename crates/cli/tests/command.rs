@@ -63,10 +63,9 @@ fn signals_go_to_the_whole_group() {
         let place = Place::new();
         // The grandchild is told only by its group; the shell's end alone would not end it.
         let line = format!(
-            "ulimit -c 0; sh -c 'trap \"echo grandchild; exit\" {name}; echo ready; while :; do sleep 0.01; done' & \
-             read answer; exit 1"
+            "ulimit -c 0; sh -c 'trap \"echo grandchild; exit\" {name}; echo ready; while :; do sleep 0.01; done'; exit 1"
         );
-        let mut held = place.start_waiting(&["run", "x", "--", "bash", "-c", &line]);
+        let mut held = place.start_waiting(&["run", "x", "--", "sh", "-c", &line]);
         assert_eq!(held.line(), "ready");
         held.signal(signal);
         assert_eq!(held.line(), "grandchild", "{name}");
@@ -117,7 +116,7 @@ fn what_is_ignored_stays_ignored() {
 #[test]
 fn what_the_command_leaves_behind_is_left_alone_but_the_lock_is_free() {
     let place = Place::new();
-    let line = "sleep 60 > /dev/null & echo $!";
+    let line = "sleep 60 > /dev/null 2>&1 & echo $!";
     let output = place.output(["run", "x", "--", "sh", "-c", line]);
     let pid: u32 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
     assert_eq!(output.status.code(), Some(0));

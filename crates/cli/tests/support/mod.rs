@@ -1,6 +1,6 @@
 //! What the tests share: a place for locks, the built binary, and waiting for what must come.
 
-#![allow(dead_code, missing_docs)]
+#![allow(dead_code, missing_docs, unreachable_pub)]
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
