@@ -1,0 +1,1 @@
+SELECT layout FROM lockkeeper_counter WHERE style = ?1;
