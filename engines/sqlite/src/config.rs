@@ -50,7 +50,10 @@ impl Config {
             ));
         }
         if self.path.exists() && access(&self.path, Access::READ_OK | Access::WRITE_OK).is_err() {
-            return refuse(format!("no permission to read and write {}, or it is read-only", self.path.display()));
+            return refuse(format!(
+                "no permission to read and write {}, or it is read-only",
+                self.path.display()
+            ));
         }
         if self.allow_network {
             return Ok(());
@@ -103,7 +106,10 @@ mod tests {
         let config = config("sqlite:/var/lib/locks.db?style=row").unwrap();
         assert_eq!((config.style, config.path.to_str()), ("row", Some("/var/lib/locks.db")));
         assert_eq!(config.directory(), Path::new("/var/lib"));
-        assert_eq!(super::Config::from(Address::parse("sqlite:locks.db").unwrap()).unwrap().directory(), Path::new("."));
+        assert_eq!(
+            super::Config::from(Address::parse("sqlite:locks.db").unwrap()).unwrap().directory(),
+            Path::new(".")
+        );
     }
 
     #[test]

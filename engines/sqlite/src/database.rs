@@ -83,6 +83,8 @@ impl Database {
     }
 }
 
+const COUNTER: &str = include_str!("sql/counter.sql");
+
 /// The version of the tables.
 const LAYOUT: i64 = 1;
 
@@ -113,7 +115,9 @@ fn prepare(
     // The pragma answers with the mode in force.
     let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
-        return Err(Unfit::Other(format!("it cannot use a write-ahead log; its journal mode stays '{mode}'")));
+        return Err(Unfit::Other(format!(
+            "it cannot use a write-ahead log; its journal mode stays '{mode}'"
+        )));
     }
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
@@ -137,7 +141,7 @@ fn layout(connection: &Connection, style: &str) -> Sql<Option<i64>> {
     if !connection.table_exists(None, "lockkeeper_counter")? {
         return Ok(None);
     }
-    connection.query_row(include_str!("sql/layout.sql"), [style], |row| row.get(0)).optional()
+    connection.query_row(COUNTER, [style], |row| row.get(2)).optional()
 }
 
 /// On the first visit after a boot, every claim in the database is dead: its clock has gone.
@@ -172,17 +176,21 @@ impl Drop for OpenTransaction<'_> {
     }
 }
 
-/// The next place or token of the style, in the present transaction.
+/// The next place or token of the style, in the present transaction: larger than the last one, and than what a power cut
+/// may have undone, for the wall clock has moved on since.
+///
+/// In two statements, since `UPDATE … RETURNING` makes SQLite build a table for its answer, which costs more than both.
 pub(crate) fn next(connection: &Connection, style: &str, forget_all: &str, time: &Time) -> Sql<i64> {
-    let wall = crate::time::wall_micros();
-    let mut next = connection.prepare_cached(include_str!("sql/next.sql"))?;
-    match next.query_row((wall, style, &time.boot), |row| row.get(0)) {
-        Err(rusqlite::Error::QueryReturnedNoRows) => {
-            meet_boot(connection, style, forget_all, time)?;
-            next.query_row((wall, style, &time.boot), |row| row.get(0))
-        }
-        answer => answer,
+    let counter = connection
+        .prepare_cached(COUNTER)?
+        .query_row([style], |row| Ok((row.get::<_, i64>(0)?, row.get_ref(1)?.as_str()? == time.boot)));
+    let (last, same_boot) = counter?;
+    if !same_boot {
+        meet_boot(connection, style, forget_all, time)?;
     }
+    let next = last.saturating_add(1).max(crate::time::wall_micros());
+    connection.prepare_cached(include_str!("sql/count.sql"))?.execute((next, style))?;
+    Ok(next)
 }
 
 /// Whether another connection was at work, so that the same call will succeed.

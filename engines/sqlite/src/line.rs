@@ -77,7 +77,8 @@ impl Line {
             if !grant::fits(ahead, weight, limit) {
                 break;
             }
-            let gone: u64 = freed.iter().filter(|freed| freed.place < claim.place).map(|freed| freed.weight).sum();
+            let gone: u64 =
+                freed.iter().filter(|freed| freed.place < claim.place).map(|freed| freed.weight).sum();
             if !grant::fits(ahead + gone, weight, limit) {
                 found.push(claim.ring());
             }
@@ -94,7 +95,11 @@ where
 {
     let text = row.get_ref(column)?.as_str().map_err(rusqlite::Error::from)?;
     text.parse().map_err(|error: T::Err| {
-        rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, error.to_string().into())
+        rusqlite::Error::FromSqlConversionFailure(
+            column,
+            rusqlite::types::Type::Text,
+            error.to_string().into(),
+        )
     })
 }
 
@@ -124,7 +129,10 @@ mod tests {
         assert_eq!(woken(&["exclusive", "exclusive"], &head), [0]);
         assert_eq!(woken(&["shared", "shared", "exclusive", "shared"], &head), [0, 1]);
         // A waiter that gives up in the middle: the holder is not rung, nor is anybody who still waits.
-        assert_eq!(woken(&["exclusive", "exclusive"], &[Freed { place: 5, weight: writer }]), [] as [u128; 0]);
+        assert_eq!(
+            woken(&["exclusive", "exclusive"], &[Freed { place: 5, weight: writer }]),
+            [] as [u128; 0]
+        );
         // A writer that gives up between readers lets those behind it in, and does not ring the one who holds.
         assert_eq!(woken(&["shared", "shared"], &[Freed { place: 5, weight: writer }]), [1]);
         // One of two permits is free again: the third claim fits, the first held all the time.

@@ -6,8 +6,8 @@ use crate::line::{Freed, Line, Standing, parsed};
 use crate::time::{Time, between, nanos};
 use crate::wake::{Ring, Wake};
 use lockkeeper_core::{
-    Abilities, Ahead, Claim, ClaimId, ClaimView, Clock, Demand, Holder, Joined, Kept, Left, LockName, LockView,
-    Moment, Place, Queue, Renewal, Result, Shape, Token, grant,
+    Abilities, Ahead, Claim, ClaimId, ClaimView, Clock, Demand, Holder, Joined, Kept, Left, LockName,
+    LockView, Moment, Place, Queue, Renewal, Result, Shape, Token, grant,
 };
 use rusqlite::Connection;
 use std::collections::HashMap;
@@ -72,7 +72,9 @@ impl SqliteQueue {
         }
         let (line, rings) = self
             .database
-            .run(doing, limit(claim), |connection, time| transaction(connection, || bury(connection, time, lock)))
+            .run(doing, limit(claim), |connection, time| {
+                transaction(connection, || bury(connection, time, lock))
+            })
             .await?;
         self.wake.ring(&rings);
         let index = line.find(claim.id).ok_or_else(|| claim.gone())?;
@@ -80,7 +82,13 @@ impl SqliteQueue {
     }
 
     /// Removes a claim; answers whether it was alive. Wakes who fits now.
-    async fn remove(&self, doing: &'static str, limit: Duration, name: &LockName, id: ClaimId) -> Result<Left> {
+    async fn remove(
+        &self,
+        doing: &'static str,
+        limit: Duration,
+        name: &LockName,
+        id: ClaimId,
+    ) -> Result<Left> {
         let removed = self.database.run(doing, limit, |connection, time| {
             transaction(connection, || remove(connection, time, name.as_str(), id))
         });
@@ -207,9 +215,15 @@ fn shrink(connection: &Connection, time: &Time, claim: &Claim, to: Demand) -> Sq
     let lock = claim.name.as_str();
     let mut line = Line::read(connection, lock)?;
     let now = time.now();
-    let Some(index) = line.find(claim.id).filter(|index| line.0[*index].expires_at > now) else { return Ok(None) };
+    let Some(index) = line.find(claim.id).filter(|index| line.0[*index].expires_at > now) else {
+        return Ok(None);
+    };
     let standing = &mut line.0[index];
-    connection.prepare_cached(include_str!("sql/queue/shrink.sql"))?.execute((to.to_string(), lock, standing.place))?;
+    connection.prepare_cached(include_str!("sql/queue/shrink.sql"))?.execute((
+        to.to_string(),
+        lock,
+        standing.place,
+    ))?;
     let weight = standing.demand.weight().saturating_sub(to.weight());
     standing.demand = to;
     let freed = Freed { place: standing.place, weight };
@@ -356,7 +370,9 @@ impl Queue for SqliteQueue {
     }
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
-        self.database.run("list locks", PATIENCE, |connection, time| list(connection, time, prefix, at_most)).await
+        self.database
+            .run("list locks", PATIENCE, |connection, time| list(connection, time, prefix, at_most))
+            .await
     }
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {

@@ -19,7 +19,8 @@ impl Time {
     /// When the system does not tell: expiry could not be judged.
     pub(crate) fn read() -> Result<Self> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| {
-            let why = format!("the system does not name its boot in /proc/sys/kernel/random/boot_id: {error}");
+            let why =
+                format!("the system does not name its boot in /proc/sys/kernel/random/boot_id: {error}");
             Error::permanent("sqlite", "read the boot's id", why)
         })?;
         let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
@@ -69,7 +70,10 @@ mod tests {
 
     #[test]
     fn a_time_namespace_is_taken_out_of_the_clock() {
-        assert_eq!(boot_offset_nanos("monotonic           0         0\nboottime            7  500000000\n"), 7_500_000_000);
+        assert_eq!(
+            boot_offset_nanos("monotonic           0         0\nboottime            7  500000000\n"),
+            7_500_000_000
+        );
         assert_eq!(boot_offset_nanos("monotonic 0 0\nboottime -7 0\n"), -7_000_000_000);
         assert_eq!(boot_offset_nanos(""), 0);
         let here = Time { boot: String::new(), offset_nanos: 5_000_000_000 };

@@ -82,7 +82,8 @@ impl Wake {
     /// # Errors
     /// When the directory does not take a FIFO.
     pub(crate) fn open(database: &Path) -> Result<Self> {
-        let failed = |error: std::io::Error| Error::permanent("sqlite", "make the FIFO that wakes waiters", error);
+        let failed =
+            |error: std::io::Error| Error::permanent("sqlite", "make the FIFO that wakes waiters", error);
         sweep(database);
         let address = ClaimId::random().to_string();
         let path = fifo(database, &address);
@@ -185,7 +186,9 @@ fn sweep(database: &Path) {
     prefix.push("-wake-");
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
-        if entry.file_name().as_encoded_bytes().starts_with(prefix.as_encoded_bytes()) && is_dead(&entry.path()) {
+        if entry.file_name().as_encoded_bytes().starts_with(prefix.as_encoded_bytes())
+            && is_dead(&entry.path())
+        {
             let _ = std::fs::remove_file(entry.path());
         }
     }

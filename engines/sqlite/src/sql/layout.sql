@@ -1,1 +1,0 @@
-SELECT layout FROM lockkeeper_counter WHERE style = ?1;
