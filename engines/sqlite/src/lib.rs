@@ -5,17 +5,18 @@ mod config;
 mod database;
 mod line;
 mod queue;
+mod row;
 mod time;
 mod wake;
 
 use config::Config;
 use lockkeeper_core::address::Address;
-use lockkeeper_core::{Abilities, CrashFrees, Engine, Error, MIN_TTL, QueueEngine, Result};
+use lockkeeper_core::{Abilities, CrashFrees, Engine, Error, MIN_TTL, QueueEngine, RaceEngine, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What each style can do.
-pub const STYLES: &[Abilities] = &[QUEUE];
+pub const STYLES: &[Abilities] = &[QUEUE, ROW];
 
 const QUEUE: Abilities = Abilities {
     engine: "sqlite",
@@ -33,6 +34,17 @@ const QUEUE: Abilities = Abilities {
     min_ttl: MIN_TTL,
 };
 
+const ROW: Abilities = Abilities {
+    style: "row",
+    url: "sqlite:/path/to/locks.db?style=row",
+    fair: false,
+    shared: false,
+    permits: false,
+    downgrade: false,
+    push: false,
+    ..QUEUE
+};
+
 /// The statements that make a style's tables, as [`connect`] runs them; `None` for a style there is not.
 ///
 /// ```
@@ -42,6 +54,7 @@ const QUEUE: Abilities = Abilities {
 pub fn schema(style: &str) -> Option<&'static str> {
     match style {
         "queue" => Some(queue::SCHEMA),
+        "row" => Some(row::SCHEMA),
         _ => None,
     }
 }
@@ -56,7 +69,10 @@ pub async fn connect(address: Address, ttl: Duration) -> Result<Arc<dyn Engine>>
     let config = Config::from(address)?;
     // Opening reads, writes and may wait for others: the only work that goes to a blocking thread.
     let opened = tokio::task::spawn_blocking(move || -> Result<Arc<dyn Engine>> {
-        Ok(Arc::new(QueueEngine(queue::SqliteQueue::open(&config, ttl)?)))
+        match config.style {
+            "row" => Ok(Arc::new(RaceEngine(row::SqliteRows::open(&config, ttl)?))),
+            _ => Ok(Arc::new(QueueEngine(queue::SqliteQueue::open(&config, ttl)?))),
+        }
     });
     opened.await.map_err(|error| Error::permanent("sqlite", "open the database", error))?
 }
