@@ -26,28 +26,22 @@ pub fn engines() -> Vec<EngineInfo> {
     vec![
         EngineInfo { schemes: &["memory"], feature: None, styles: vec![Memory::new().abilities()] },
         EngineInfo { schemes: &["file"], feature: Some("file"), styles: file_styles() },
+        EngineInfo { schemes: &["sqlite"], feature: Some("sqlite"), styles: sqlite_styles() },
     ]
 }
 
 /// Opens the engine that the address names. The TTL is for engines whose sessions need it at once.
 pub(crate) async fn open(mut address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
+    // Not every build has an engine that needs it.
     let _ = ttl;
     match address.scheme.as_str() {
         "memory" => open_memory(&mut address),
         #[cfg(feature = "file")]
         "file" => lockkeeper_file::connect(address, ttl).await,
+        #[cfg(feature = "sqlite")]
+        "sqlite" => lockkeeper_sqlite::connect(address, ttl).await,
         scheme => Err(unknown(scheme)),
     }
-}
-
-/// The engine behind a URL, without a keeper: for tools that only look.
-///
-/// Cancel safety: dropping the future closes what was opened.
-///
-/// # Errors
-/// As [`connect`](crate::connect).
-pub async fn engine(url: &str) -> Result<Arc<dyn Engine>> {
-    open(Address::parse(url)?, lockkeeper_core::DEFAULT_TTL).await
 }
 
 fn open_memory(address: &mut Address) -> Result<Arc<dyn Engine>> {
@@ -59,6 +53,13 @@ fn file_styles() -> Vec<Abilities> {
     #[cfg(feature = "file")]
     return lockkeeper_file::STYLES.to_vec();
     #[cfg(not(feature = "file"))]
+    return Vec::new();
+}
+
+fn sqlite_styles() -> Vec<Abilities> {
+    #[cfg(feature = "sqlite")]
+    return lockkeeper_sqlite::STYLES.to_vec();
+    #[cfg(not(feature = "sqlite"))]
     return Vec::new();
 }
 
