@@ -45,8 +45,9 @@ async fn a_process_killed_at_any_moment_leaves_no_ghost() {
 #[tokio::test]
 async fn a_process_stopped_at_any_moment_does_not_stop_the_others() {
     let locks = Locks::new();
-    // Long enough for us to trust our own holds on a busy machine; the helper's are short.
-    let keeper = Connect::to(locks.url()).ttl(Duration::from_secs(4)).connect().await.unwrap();
+    // The helper's claims expire soon after it is stopped. Our own must not, even on a machine that is busy.
+    let ttl = Duration::from_secs(4);
+    let keeper = Connect::to(locks.url()).ttl(ttl).connect().await.unwrap();
     let mut helper = Helper::start(program("hammer 200", &locks.url()));
     assert_eq!(helper.hear(), "ready");
     let mut last = Token(0);
