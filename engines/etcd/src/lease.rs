@@ -69,7 +69,8 @@ impl Lease {
 
     /// How much longer the lease lives than a claim is trusted.
     pub(crate) fn slack(&self) -> Duration {
-        self.state().length.saturating_sub(self.ttl())
+        let length = self.state().length;
+        length.saturating_sub(self.ttl())
     }
 
     /// The claims' TTL: as asked, or longer if the server gave a much longer lease than was asked for.
