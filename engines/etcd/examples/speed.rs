@@ -25,7 +25,8 @@ async fn main() {
     let endpoint = Endpoint::from_shared(server.url().replace("etcd://", "http://")).expect("an address");
     let channel = endpoint.connect().await.expect("a connection");
     let request = LeaseGrantRequest { ttl: 600 };
-    let lease = LeaseClient::new(channel.clone()).lease_grant(request).await.expect("a lease").into_inner().id;
+    let lease =
+        LeaseClient::new(channel.clone()).lease_grant(request).await.expect("a lease").into_inner().id;
     for tasks in [1, 64] {
         let (mut floor, mut ours, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
         // In turns, so that a busy neighbour slows all of them.
@@ -77,7 +78,8 @@ async fn bare_pairs(channel: Channel, lease: i64, task: usize) -> u64 {
     let delete = DeleteRangeRequest { key: key.clone() };
     let mut pairs = 0;
     while begun.elapsed() < ROUND {
-        let created = kv.txn(txn(&key, 0, Request::RequestPut(put.clone()))).await.expect("an answer").into_inner();
+        let created =
+            kv.txn(txn(&key, 0, Request::RequestPut(put.clone()))).await.expect("an answer").into_inner();
         assert!(created.succeeded);
         let revision = created.header.expect("a header").revision;
         let request = txn(&key, revision, Request::RequestDeleteRange(delete.clone()));

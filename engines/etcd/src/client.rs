@@ -7,9 +7,9 @@ use crate::generated::kv_client::KvClient;
 use crate::generated::lease_client::LeaseClient;
 use crate::generated::watch_client::WatchClient;
 use crate::generated::{
-    AuthenticateRequest, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
-    LeaseRevokeRequest, LeaseTimeToLiveRequest, RangeRequest, RangeResponse, TxnRequest, TxnResponse, WatchRequest,
-    WatchResponse,
+    AuthenticateRequest, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest,
+    LeaseKeepAliveResponse, LeaseRevokeRequest, LeaseTimeToLiveRequest, RangeRequest, RangeResponse,
+    TxnRequest, TxnResponse, WatchRequest, WatchResponse,
 };
 use crate::members::{Member, Members};
 use futures_util::Stream;
@@ -25,6 +25,8 @@ use tonic::{Request, Response, Status, Streaming};
 
 /// A pause after every server has failed, so that a cluster without a leader is not stormed.
 const PAUSE: Duration = Duration::from_millis(50);
+
+const LARGEST_ANSWER_BYTES: usize = 256 * 1024 * 1024;
 
 /// The connections of one keeper to a cluster.
 #[derive(Debug)]
@@ -74,33 +76,36 @@ impl Client {
     }
 
     pub(crate) async fn txn(&self, request: TxnRequest) -> Result<Answer<TxnResponse>, Failure> {
-        self.call(request, |channel, request| async move { KvClient::new(channel).txn(request).await }).await
+        self.call(request, |channel, request| async move { kv(channel).txn(request).await }).await
     }
 
     pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
-        let answer = self.call(request, |channel, request| async move { KvClient::new(channel).range(request).await });
+        let answer = self.call(request, |channel, request| async move { kv(channel).range(request).await });
         Ok(answer.await?.value)
     }
 
     pub(crate) async fn lease_grant(&self, ttl_seconds: i64) -> Result<LeaseGrantResponse, Failure> {
         let request = LeaseGrantRequest { ttl: ttl_seconds };
-        let answer =
-            self.call(request, |channel, request| async move { LeaseClient::new(channel).lease_grant(request).await });
+        let answer = self.call(request, |channel, request| async move {
+            LeaseClient::new(channel).lease_grant(request).await
+        });
         Ok(answer.await?.value)
     }
 
     pub(crate) async fn lease_revoke(&self, id: i64) -> Result<(), Failure> {
         let request = LeaseRevokeRequest { id };
-        let answer =
-            self.call(request, |channel, request| async move { LeaseClient::new(channel).lease_revoke(request).await });
+        let answer = self.call(request, |channel, request| async move {
+            LeaseClient::new(channel).lease_revoke(request).await
+        });
         answer.await.map(|_| ())
     }
 
     /// How many seconds a lease has left; negative if it is gone.
     pub(crate) async fn lease_seconds_left(&self, id: i64) -> Result<i64, Failure> {
         let request = LeaseTimeToLiveRequest { id };
-        let answer = self
-            .call(request, |channel, request| async move { LeaseClient::new(channel).lease_time_to_live(request).await });
+        let answer = self.call(request, |channel, request| async move {
+            LeaseClient::new(channel).lease_time_to_live(request).await
+        });
         Ok(answer.await?.value.ttl)
     }
 
@@ -109,7 +114,10 @@ impl Client {
         &self,
         requests: mpsc::UnboundedReceiver<LeaseKeepAliveRequest>,
     ) -> Result<Opened<LeaseKeepAliveResponse>, Failure> {
-        self.open(requests, |channel, request| async move { LeaseClient::new(channel).lease_keep_alive(request).await }).await
+        self.open(requests, |channel, request| async move {
+            LeaseClient::new(channel).lease_keep_alive(request).await
+        })
+        .await
     }
 
     /// Opens a watch stream. The server answers only when it has a request, so one must be in the receiver.
@@ -189,7 +197,11 @@ impl Client {
     }
 
     /// Adds the login's token to a request, if there is a login.
-    async fn sign(&self, member: &Member, metadata: &mut tonic::metadata::MetadataMap) -> Result<(), Failure> {
+    async fn sign(
+        &self,
+        member: &Member,
+        metadata: &mut tonic::metadata::MetadataMap,
+    ) -> Result<(), Failure> {
         let Some(login) = &self.login else { return Ok(()) };
         let known = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let token = match known {
@@ -224,6 +236,11 @@ impl Client {
         }
         failure
     }
+}
+
+/// A long queue is a large answer.
+fn kv(channel: Channel) -> KvClient<Channel> {
+    KvClient::new(channel).max_decoding_message_size(LARGEST_ANSWER_BYTES)
 }
 
 /// A call under way.

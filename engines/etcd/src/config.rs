@@ -138,7 +138,9 @@ fn take_login(address: &mut Address) -> Result<Option<Login>> {
     match (address.user.take(), address.password.take()) {
         (Some(user), Some(password)) => Ok(Some(Login { user, password })),
         (None, None) => Ok(None),
-        _ => Err(Error::invalid("an etcd user needs a password, and a password a user: etcd://USER:PASSWORD@HOST")),
+        _ => Err(Error::invalid(
+            "an etcd user needs a password, and a password a user: etcd://USER:PASSWORD@HOST",
+        )),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Joining the queue and looking at it, in one transaction.
 
 use crate::claims::Entry;
+use crate::failure::Failure;
 use crate::generated::range_request::{SortOrder, SortTarget};
 use crate::generated::request_op::Request;
 use crate::generated::{PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse};
@@ -19,36 +20,38 @@ impl Parts {
         let lease = self.lease.fresh().await?;
         let neglected_at = lease.as_of.plus(claim.ttl + self.lease.slack());
         let entry = self.claims.joining(claim, lease.id, neglected_at);
-        let answer = match self.client.txn(request(claim, &entry, lease)).await {
-            Ok(answer) => answer,
-            Err(failure) => {
-                if failure.is_lease_not_found() {
-                    self.lease.doubt(lease.id);
-                    return Err(Error::temporary("etcd", DOING, "the lease was lost; a new one is on its way"));
-                }
-                return Err(failure.into_error(DOING));
-            }
-        };
+        let answer = self.client.txn(request(claim, &entry, lease)).await;
+        let answer = answer.map_err(|failure| self.not_joined(failure, lease))?;
         let may_arrive = answer.retried || entry.may_arrive;
-        let (place, look) = if answer.value.succeeded {
-            self.arrived(claim, answer.value).await?
+        self.claims.change(claim.id, |entry| entry.may_arrive = may_arrive);
+        let found = if answer.value.succeeded {
+            self.arrived(claim, answer.value).await
         } else {
-            self.found(claim, &entry, answer.value).await?
+            self.found(claim, &entry, answer.value).await
+        };
+        if matches!(found, Err(Error::Mismatch { .. })) {
+            // Law 6: a refused claim leaves nothing behind, and the keeper sends no leave for it.
+            self.leave(claim).await?;
+        }
+        let (place, look) = found?;
+        let joined = Joined {
+            place: Place(place.unsigned_abs()),
+            token: Token(place.unsigned_abs()),
+            ahead: Ahead(look.ahead),
         };
         self.claims.change(claim.id, |entry| {
             entry.place = Some(place);
-            entry.may_arrive = may_arrive;
-            entry.look = Some(look.clone());
+            entry.look = Some(look);
         });
-        if let Some(ruling) = look.ruling
-            && let Err(mismatch) = claim.check_shape(ruling)
-        {
-            // Law 6. Our own claims of another shape were refused by the transaction; this is a stranger's.
-            self.leave(claim).await?;
-            return Err(mismatch);
+        Ok(joined)
+    }
+
+    fn not_joined(&self, failure: Failure, lease: Fresh) -> Error {
+        if failure.is_lease_not_found() {
+            self.lease.doubt(lease.id);
+            return Error::temporary("etcd", DOING, "the lease was lost; a new one is on its way");
         }
-        let place = place.unsigned_abs();
-        Ok(Joined { place: Place(place), token: Token(place), ahead: Ahead(look.ahead) })
+        failure.into_error(DOING)
     }
 
     /// The transaction has put the key: its place is the transaction's revision.
@@ -58,6 +61,8 @@ impl Parts {
             Some(look) => look,
             None => self.look_far(claim, &keys::claim(claim), place).await?,
         };
+        // Our own claims of another shape were refused by the transaction; this is about a stranger's.
+        look.ruling.map_or(Ok(()), |ruling| claim.check_shape(ruling))?;
         Ok((place, look))
     }
 
@@ -75,11 +80,7 @@ impl Parts {
             return Err(claim.gone());
         }
         if let Some(oldest) = first(2) {
-            // Nothing was put, and nothing is on its way if this was the only try.
-            if let Err(mismatch) = claim.check_shape(look::demand(oldest).shape()) {
-                self.leave(claim).await?;
-                return Err(mismatch);
-            }
+            claim.check_shape(look::demand(oldest).shape())?;
         }
         Err(Error::temporary("etcd", DOING, "the lock was just in use with another shape"))
     }
@@ -109,7 +110,8 @@ impl Parts {
         let mut reads = vec![look::range_op(get(key, true))];
         reads.extend(look::requests(claim, nearest_only, Some(place)));
         let request = TxnRequest { success: reads, ..TxnRequest::default() };
-        let answer = self.client.txn(request).await.map_err(|failure| failure.into_error("look at the queue"))?;
+        let answer =
+            self.client.txn(request).await.map_err(|failure| failure.into_error("look at the queue"))?;
         let revision = answer.value.header.map_or(0, |header| header.revision);
         let mut answers = ranges(answer.value);
         if answers.is_empty() {

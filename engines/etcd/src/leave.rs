@@ -77,6 +77,7 @@ pub(crate) fn delete(key: &Key) -> TxnRequest {
 
 /// Whether the transaction deleted something.
 pub(crate) fn was_deleted(response: &TxnResponse) -> bool {
-    let deleted = |part: &Response| matches!(part, Response::ResponseDeleteRange(answer) if answer.deleted > 0);
+    let deleted =
+        |part: &Response| matches!(part, Response::ResponseDeleteRange(answer) if answer.deleted > 0);
     response.responses.iter().filter_map(|part| part.response.as_ref()).any(deleted)
 }

@@ -65,8 +65,12 @@ impl Parts {
     pub(crate) async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
         let failed = |failure: crate::failure::Failure| failure.into_error("evict a claim");
         let queue = keys::queue(name);
-        let request =
-            RangeRequest { key: queue.start, range_end: queue.end, keys_only: true, ..RangeRequest::default() };
+        let request = RangeRequest {
+            key: queue.start,
+            range_end: queue.end,
+            keys_only: true,
+            ..RangeRequest::default()
+        };
         let found = self.client.range(request).await.map_err(failed)?;
         let is_meant = |key: &[u8]| {
             keys::parse(key).is_some_and(|parsed| {
@@ -112,7 +116,7 @@ fn view(name: String, mut claims: Vec<KeyValue>, left: &HashMap<i64, Duration>) 
 
 fn stranger(found: &KeyValue) -> Holder {
     let text = String::from_utf8_lossy(&found.value);
-    let text = if text.is_empty() { format!("etcd client with lease {:x}", found.lease) } else { text.into_owned() };
+    let text =
+        if text.is_empty() { format!("etcd client with lease {:x}", found.lease) } else { text.into_owned() };
     Holder { text, host: String::new(), pid: 0 }
 }
-

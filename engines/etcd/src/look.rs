@@ -66,7 +66,9 @@ pub(crate) fn judge(claim: &Claim, place: i64, revision: i64, answers: &[RangeRe
     let mut ahead: Vec<&KeyValue> = answers
         .iter()
         .flat_map(|answer| &answer.kvs)
-        .filter(|found| found.create_revision < place && reaches_to.is_none_or(|to| found.create_revision >= to))
+        .filter(|found| {
+            found.create_revision < place && reaches_to.is_none_or(|to| found.create_revision >= to)
+        })
         .filter(|found| keys::is_in_queue(&claim.name, &found.key))
         .collect();
     ahead.sort_unstable_by_key(|found| found.create_revision);
@@ -149,7 +151,8 @@ mod tests {
 
     #[test]
     fn a_reader_waits_for_the_nearest_writer_of_any_client() {
-        let found = [answer(vec![ours(4, WRITE)], false), answer(vec![], false), answer(vec![foreign(6)], false)];
+        let found =
+            [answer(vec![ours(4, WRITE)], false), answer(vec![], false), answer(vec![foreign(6)], false)];
         assert_eq!(judge(&a_claim(READ), 10, 20, &found).unwrap().blockers, [b"a/694d".to_vec()]);
         let mut shrunk = ours(4, WRITE);
         shrunk.value = Value::encode(&a_claim(WRITE), READ, 0);

@@ -33,10 +33,9 @@ pub(crate) struct Member {
 
 impl Members {
     pub(crate) fn new(endpoints: Vec<Endpoint>) -> Self {
-        let links = endpoints.into_iter().map(|endpoint| Link {
-            channel: Mutex::new((connect(&endpoint), Instant::now())),
-            endpoint,
-        });
+        let links = endpoints
+            .into_iter()
+            .map(|endpoint| Link { channel: Mutex::new((connect(&endpoint), Instant::now())), endpoint });
         Self { links: links.collect(), current: watch::Sender::new(0) }
     }
 

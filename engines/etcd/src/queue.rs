@@ -6,7 +6,9 @@ use crate::config::Config;
 use crate::generated::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::generated::request_op::Request;
 use crate::generated::response_op::Response;
-use crate::generated::{Compare, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse};
+use crate::generated::{
+    Compare, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse,
+};
 use crate::keys::{Key, Span};
 use crate::lease::Lease;
 use crate::leave::Graves;
@@ -15,8 +17,8 @@ use crate::stream;
 use crate::value::Value;
 use crate::watches::Watches;
 use lockkeeper_core::{
-    Abilities, Ahead, Claim, ClaimId, Clock, Demand, Joined, Kept, Left, LockName, LockView, Place, Queue, Renewal,
-    Result, house,
+    Abilities, Ahead, Claim, ClaimId, Clock, Demand, Joined, Kept, Left, LockName, LockView, Place, Queue,
+    Renewal, Result, house,
 };
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -184,7 +186,8 @@ impl Queue for Etcd {
             success: vec![RequestOp { request: Some(Request::RequestPut(put)) }],
             failure: vec![],
         };
-        let answer = self.parts.client.txn(request).await.map_err(|failure| failure.into_error("downgrade"))?;
+        let answer =
+            self.parts.client.txn(request).await.map_err(|failure| failure.into_error("downgrade"))?;
         if answer.value.succeeded { Ok(()) } else { Err(claim.gone()) }
     }
 

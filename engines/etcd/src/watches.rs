@@ -197,7 +197,8 @@ impl Table {
             None => self.add(span, looked_at + 1),
         };
         if let Some(watch) = self.watches.get_mut(&id) {
-            let known_gone = watch.departed.iter().any(|(revision, gone)| *revision > looked_at && gone == key);
+            let known_gone =
+                watch.departed.iter().any(|(revision, gone)| *revision > looked_at && gone == key);
             if known_gone || watch.remembers_from > looked_at + 1 {
                 bell.ring();
             }
@@ -329,7 +330,8 @@ mod tests {
         let watches = Arc::new(Watches::default());
         let waiter = watches.watch([&key("a")], 10);
         watches.take_outbox();
-        let cancelled = WatchResponse { watch_id: 1, canceled: true, compact_revision: 99, ..Default::default() };
+        let cancelled =
+            WatchResponse { watch_id: 1, canceled: true, compact_revision: 99, ..Default::default() };
         assert!(watches.receive(cancelled));
         assert!(has_news(&waiter));
         drop(waiter);

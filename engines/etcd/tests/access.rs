@@ -40,7 +40,10 @@ fn guarded() -> Etcd {
     ] {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").args(["--endpoints", &address(&server)]);
-        assert!(command.args(arguments.split(' ')).output().expect("etcdctl").status.success(), "{arguments}");
+        assert!(
+            command.args(arguments.split(' ')).output().expect("etcdctl").status.success(),
+            "{arguments}"
+        );
     }
     server
 }
@@ -66,7 +69,8 @@ async fn a_user_gets_in_and_again_after_the_server_forgot_the_login() {
     guard.release().await.expect("a release");
     soon("the wait ends", wait).await.expect("no panic").release().await.expect("a release");
 
-    let elsewhere = Connect::to(at("keeper:open-sesame")).namespace("other").connect().await.expect("a keeper");
+    let elsewhere =
+        Connect::to(at("keeper:open-sesame")).namespace("other").connect().await.expect("a keeper");
     let refused = elsewhere.mutex("mine").lock().await;
     assert!(refused.as_ref().is_err_and(|error| !error.is_temporary()), "no permission: {refused:?}");
 }

@@ -14,7 +14,8 @@ const LONG: Duration = Duration::from_secs(60);
 /// Runs etcdctl against a server; returns what it prints.
 fn etcdctl(server: &Etcd, arguments: &[&str]) -> String {
     let mut command = Command::new("etcdctl");
-    let output = command.env("ETCDCTL_API", "3").args(["--endpoints", &address(server)]).args(arguments).output();
+    let output =
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &address(server)]).args(arguments).output();
     let output = output.expect("etcdctl is installed");
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -31,7 +32,10 @@ fn revision(server: &Etcd) -> String {
     after.chars().take_while(char::is_ascii_digit).collect()
 }
 
-fn waits(keeper: &Keeper, name: &'static str) -> tokio::task::JoinHandle<lockkeeper::Result<lockkeeper::Guard>> {
+fn waits(
+    keeper: &Keeper,
+    name: &'static str,
+) -> tokio::task::JoinHandle<lockkeeper::Result<lockkeeper::Guard>> {
     let keeper = keeper.clone();
     tokio::spawn(async move { keeper.mutex(name).lock().await })
 }
@@ -51,7 +55,13 @@ async fn a_departure_swallowed_by_compaction_still_wakes() {
     etcdctl(&server, &["compaction", &revision(&server)]);
     proxy.reset();
     proxy.heal();
-    soon("the wait ends", wait).await.expect("no panic").expect("a grant").release().await.expect("a release");
+    soon("the wait ends", wait)
+        .await
+        .expect("no panic")
+        .expect("a grant")
+        .release()
+        .await
+        .expect("a release");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -151,7 +161,13 @@ async fn a_restarted_server_keeps_the_lock() {
     until("it is sure again", async || guard.state() == State::Held).await;
     assert!(!wait.is_finished());
     guard.release().await.expect("a release");
-    soon("the wait ends", wait).await.expect("no panic").expect("a grant").release().await.expect("a release");
+    soon("the wait ends", wait)
+        .await
+        .expect("no panic")
+        .expect("a grant")
+        .release()
+        .await
+        .expect("a release");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -167,7 +183,13 @@ async fn a_frozen_member_is_avoided_and_the_lock_is_kept() {
     other.release().await.expect("a release");
     assert_eq!(guard.state(), State::Held);
     guard.release().await.expect("a release");
-    soon("the wait ends", wait).await.expect("no panic").expect("a grant").release().await.expect("a release");
+    soon("the wait ends", wait)
+        .await
+        .expect("no panic")
+        .expect("a grant")
+        .release()
+        .await
+        .expect("a release");
     cluster.servers()[0].resume();
 }
 

@@ -36,7 +36,10 @@ async fn sixteen_clients_need_at_most_four_requests_per_hand_over() {
                 for round in 0..rounds {
                     let guard = keeper.mutex("turns").lock().await.expect("a grant");
                     let least = turns.iter().map(|turns| turns.load(SeqCst)).min().expect("a client");
-                    assert!(least + 1 >= round, "somebody had {least} turns when another began its {round}th");
+                    assert!(
+                        least + 1 >= round,
+                        "somebody had {least} turns when another began its {round}th"
+                    );
                     turns[client].fetch_add(1, SeqCst);
                     guard.release().await.expect("a release");
                 }

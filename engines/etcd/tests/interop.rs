@@ -24,7 +24,8 @@ fn etcdctl(arguments: &[&str]) -> Command {
 
 impl Stranger {
     fn lock(name: &str) -> Self {
-        let mut child = etcdctl(&["lock", name]).stdout(Stdio::piped()).spawn().expect("etcdctl is installed");
+        let mut child =
+            etcdctl(&["lock", name]).stdout(Stdio::piped()).spawn().expect("etcdctl is installed");
         let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
         Self { child, lines }
     }
@@ -92,7 +93,8 @@ async fn we_hold_and_they_wait_in_order() {
         until_waiting(&keeper, &name, 1).await;
         let ours = wait_for(&keeper, &name, demand);
         until_waiting(&keeper, &name, 2).await;
-        let early = tokio::time::timeout(std::time::Duration::from_millis(100), first.lines.next_line()).await;
+        let early =
+            tokio::time::timeout(std::time::Duration::from_millis(100), first.lines.next_line()).await;
         assert!(early.is_err(), "etcdctl got the lock while we hold it: {early:?}");
 
         guard.release().await.expect("a release");
