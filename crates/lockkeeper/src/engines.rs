@@ -27,6 +27,7 @@ pub fn engines() -> Vec<EngineInfo> {
         EngineInfo { schemes: &["memory"], feature: None, styles: vec![Memory::new().abilities()] },
         EngineInfo { schemes: &["file"], feature: Some("file"), styles: file_styles() },
         EngineInfo { schemes: &["sqlite"], feature: Some("sqlite"), styles: sqlite_styles() },
+        EngineInfo { schemes: &["etcd", "etcds"], feature: Some("etcd"), styles: etcd_styles() },
     ]
 }
 
@@ -40,6 +41,8 @@ pub(crate) async fn open(mut address: Address, ttl: Duration) -> Result<Arc<dyn 
         "file" => lockkeeper_file::connect(address, ttl).await,
         #[cfg(feature = "sqlite")]
         "sqlite" => lockkeeper_sqlite::connect(address, ttl).await,
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => lockkeeper_etcd::connect(address, ttl).await,
         scheme => Err(unknown(scheme)),
     }
 }
@@ -60,6 +63,13 @@ fn sqlite_styles() -> Vec<Abilities> {
     #[cfg(feature = "sqlite")]
     return lockkeeper_sqlite::STYLES.to_vec();
     #[cfg(not(feature = "sqlite"))]
+    return Vec::new();
+}
+
+fn etcd_styles() -> Vec<Abilities> {
+    #[cfg(feature = "etcd")]
+    return lockkeeper_etcd::STYLES.to_vec();
+    #[cfg(not(feature = "etcd"))]
     return Vec::new();
 }
 
