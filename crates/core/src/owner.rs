@@ -67,6 +67,11 @@ impl Owner {
         Semaphore::new(self.asker(), name.into(), of)
     }
 
+    /// Whether this owner holds nothing and is acquiring nothing, so that it may be forgotten.
+    pub fn is_idle(&self) -> bool {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).values().all(is_idle)
+    }
+
     /// Shares the hold this owner has, or acquires one.
     pub(crate) async fn enter(&self, ask: Ask<'_>) -> Result<Option<Arc<Hold>>> {
         let Some(mut slot) = self.slot(ask).await else { return Ok(None) };
@@ -99,11 +104,13 @@ impl Owner {
             return Arc::clone(slot);
         }
         // Forget names that are neither held nor being acquired, so that the map does not grow for ever.
-        slots.retain(|_, slot| {
-            Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(|held| held.strong_count() > 0)
-        });
+        slots.retain(|_, slot| !is_idle(slot));
         Arc::clone(slots.entry(name.to_owned()).or_default())
     }
+}
+
+fn is_idle(slot: &Slot) -> bool {
+    Arc::strong_count(slot) == 1 && slot.try_lock().is_ok_and(|held| held.strong_count() == 0)
 }
 
 /// A hold covers a smaller demand; a larger one would wait for itself.

@@ -1,1 +1,127 @@
-//! The same locks without async.
+//! The same locks without async, for plain threads. The owner is the thread: it may enter again what it holds.
+//!
+//! ```
+//! use lockkeeper::blocking::Keeper;
+//! # fn main() -> lockkeeper::Result<()> {
+//! let keeper = Keeper::connect("memory:")?;
+//! let outer = keeper.mutex("orders/42").lock()?;
+//! let inner = keeper.mutex("orders/42").lock()?; // the same thread does not wait for itself
+//! inner.release()?;
+//! outer.release()?;
+//! # Ok(()) }
+//! ```
+
+mod cancel;
+mod guard;
+mod locks;
+
+pub use cancel::Cancel;
+pub use guard::Guard;
+pub use locks::{MultiLock, Mutex, RwLock, Semaphore};
+
+use crate::Connect;
+use lockkeeper_core::{Error, LockView, Owner, Result, house};
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+use std::thread::ThreadId;
+
+/// One handle to an engine, for plain threads. Cheap to clone; clones share the owners.
+#[derive(Debug, Clone)]
+pub struct Keeper {
+    keeper: lockkeeper_core::Keeper,
+    owners: Arc<std::sync::Mutex<HashMap<ThreadId, Owner>>>,
+}
+
+impl Keeper {
+    /// Connects to the engine that the URL names, with the default settings.
+    ///
+    /// # Errors
+    /// As [`connect`](crate::connect()); [`Error::Invalid`] from async code.
+    pub fn connect(url: impl Into<String>) -> Result<Self> {
+        Self::connect_with(Connect::to(url))
+    }
+
+    /// Connects with settings of one's own.
+    ///
+    /// # Errors
+    /// As [`connect`](crate::connect()); [`Error::Invalid`] from async code.
+    pub fn connect_with(settings: Connect) -> Result<Self> {
+        let keeper = wait_for(settings.connect())??;
+        Ok(Self { keeper, owners: Arc::default() })
+    }
+
+    /// The thread's owner.
+    fn owner(&self) -> Owner {
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        let thread = std::thread::current().id();
+        if let Some(owner) = owners.get(&thread) {
+            return owner.clone();
+        }
+        // Threads end without telling us; an owner that holds nothing need not be remembered.
+        owners.retain(|_, owner| !owner.is_idle());
+        owners.entry(thread).or_insert_with(|| self.keeper.owner()).clone()
+    }
+
+    /// A lock that one thread holds at a time.
+    pub fn mutex(&self, name: impl Into<String>) -> Mutex {
+        Mutex { lock: self.owner().mutex(name) }
+    }
+
+    /// A lock that readers share and a writer has alone.
+    pub fn rwlock(&self, name: impl Into<String>) -> RwLock {
+        RwLock { lock: self.owner().rwlock(name) }
+    }
+
+    /// A lock of `of` permits.
+    pub fn semaphore(&self, name: impl Into<String>, of: u32) -> Semaphore {
+        Semaphore { lock: self.owner().semaphore(name, of) }
+    }
+
+    /// Several locks as one. Not reentrant.
+    pub fn all<N: Into<String>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+        MultiLock { lock: self.keeper.all(names) }
+    }
+
+    /// The locks in use whose name begins with the prefix, with holders and waiters in order.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] when the engine does not answer; [`Error::Invalid`] from async code.
+    pub fn inspect(&self, prefix: &str) -> Result<Vec<LockView>> {
+        wait_for(self.keeper.inspect(prefix))?
+    }
+
+    /// The keeper for async code.
+    pub fn as_async(&self) -> &lockkeeper_core::Keeper {
+        &self.keeper
+    }
+
+    /// Ends every claim of this keeper, waits until they have left, and stops.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] from async code.
+    pub fn close(self) -> Result<()> {
+        wait_for(self.keeper.close())
+    }
+}
+
+/// Runs a future on this thread; what it waits for is driven by the house.
+fn wait_for<T>(future: impl Future<Output = T>) -> Result<T> {
+    if tokio::runtime::Handle::try_current().is_ok() {
+        return Err(Error::invalid(
+            "lockkeeper::blocking was called from async code, where it would block the executor: \
+             use lockkeeper::connect there",
+        ));
+    }
+    Ok(house::handle().block_on(future))
+}
+
+/// Runs a future on this thread until it is done or cancelled; `None` when cancelled.
+fn wait_unless<T>(cancel: &Cancel, future: impl Future<Output = T>) -> Result<Option<T>> {
+    wait_for(async {
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => None,
+            done = future => Some(done),
+        }
+    })
+}

@@ -1,0 +1,103 @@
+//! The faces for plain threads: each waits on the calling thread for its async twin.
+
+use super::{Cancel, Guard, wait_for, wait_unless};
+use lockkeeper_core::Result;
+use std::time::Duration;
+
+/// The four ways to ask, on top of the async twin's three: wait, try, wait for a time, wait unless cancelled.
+macro_rules! ways_to_ask {
+    ($wait:ident, $try:ident, $within:ident, $unless:ident ($($arg:ident: $type:ty),*), $what:literal) => {
+        #[doc = concat!("Waits ", $what, ".")]
+        ///
+        /// # Errors
+        /// As [`Mutex::lock`](crate::Mutex::lock); [`Error::Invalid`](crate::Error::Invalid) from async code.
+        pub fn $wait(&self, $($arg: $type),*) -> Result<Guard> {
+            wait_for(self.lock.$wait($($arg),*))?.map(Guard)
+        }
+
+        #[doc = concat!("Does not wait ", $what, ": `None` if it cannot be had now.")]
+        ///
+        /// # Errors
+        /// As the waiting way.
+        pub fn $try(&self, $($arg: $type),*) -> Result<Option<Guard>> {
+            Ok(wait_for(self.lock.$try($($arg),*))??.map(Guard))
+        }
+
+        #[doc = concat!("Waits ", $what, " at most so long; `None` when the time is over.")]
+        ///
+        /// # Errors
+        /// As the waiting way.
+        pub fn $within(&self, $($arg: $type,)* limit: Duration) -> Result<Option<Guard>> {
+            Ok(wait_for(self.lock.$within($($arg,)* limit))??.map(Guard))
+        }
+
+        #[doc = concat!("Waits ", $what, " unless another thread cancels; `None` then.")]
+        ///
+        /// # Errors
+        /// As the waiting way.
+        pub fn $unless(&self, $($arg: $type,)* cancel: &Cancel) -> Result<Option<Guard>> {
+            wait_unless(cancel, self.lock.$wait($($arg),*))?.transpose().map(|guard| guard.map(Guard))
+        }
+    };
+}
+
+/// A lock that one thread holds at a time; see [`Keeper::mutex`](super::Keeper::mutex).
+#[derive(Debug, Clone)]
+pub struct Mutex {
+    pub(super) lock: crate::Mutex,
+}
+
+impl Mutex {
+    /// The hold frees itself after this time, however long the work takes.
+    pub fn lease(self, lease: Duration) -> Self {
+        Self { lock: self.lock.lease(lease) }
+    }
+
+    ways_to_ask!(lock, try_lock, lock_within, lock_unless(), "for the lock");
+}
+
+/// A lock that readers share and a writer has alone; see [`Keeper::rwlock`](super::Keeper::rwlock).
+#[derive(Debug, Clone)]
+pub struct RwLock {
+    pub(super) lock: crate::RwLock,
+}
+
+impl RwLock {
+    /// Holds free themselves after this time, however long the work takes.
+    pub fn lease(self, lease: Duration) -> Self {
+        Self { lock: self.lock.lease(lease) }
+    }
+
+    ways_to_ask!(read, try_read, read_within, read_unless(), "to read");
+    ways_to_ask!(write, try_write, write_within, write_unless(), "to write");
+}
+
+/// A lock of several permits; see [`Keeper::semaphore`](super::Keeper::semaphore).
+#[derive(Debug, Clone)]
+pub struct Semaphore {
+    pub(super) lock: crate::Semaphore,
+}
+
+impl Semaphore {
+    /// Holds free themselves after this time, however long the work takes.
+    pub fn lease(self, lease: Duration) -> Self {
+        Self { lock: self.lock.lease(lease) }
+    }
+
+    ways_to_ask!(acquire, try_acquire, acquire_within, acquire_unless (want: u32), "for so many permits");
+}
+
+/// Several locks as one; see [`Keeper::all`](super::Keeper::all).
+#[derive(Debug, Clone)]
+pub struct MultiLock {
+    pub(super) lock: crate::MultiLock,
+}
+
+impl MultiLock {
+    /// The holds free themselves after this time, however long the work takes.
+    pub fn lease(self, lease: Duration) -> Self {
+        Self { lock: self.lock.lease(lease) }
+    }
+
+    ways_to_ask!(lock, try_lock, lock_within, lock_unless(), "for all");
+}
