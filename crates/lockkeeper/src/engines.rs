@@ -26,6 +26,12 @@ pub fn engines() -> Vec<EngineInfo> {
     vec![
         EngineInfo { schemes: &["memory"], feature: None, styles: vec![Memory::new().abilities()] },
         EngineInfo { schemes: &["file"], feature: Some("file"), styles: file_styles() },
+        EngineInfo {
+            schemes: &["redis", "rediss", "redis+sentinel", "redis+cluster"],
+            feature: Some("redis"),
+            styles: redis_styles(),
+        },
+        EngineInfo { schemes: &["redlock"], feature: Some("redlock"), styles: redlock_styles() },
     ]
 }
 
@@ -37,6 +43,12 @@ pub(crate) async fn open(mut address: Address, ttl: Duration) -> Result<Arc<dyn 
         "memory" => open_memory(&mut address),
         #[cfg(feature = "file")]
         "file" => lockkeeper_file::connect(address, ttl).await,
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" | "redis+sentinel" | "redis+cluster" => {
+            lockkeeper_redis::connect(address, ttl).await
+        }
+        #[cfg(feature = "redlock")]
+        "redlock" => lockkeeper_redlock::connect(address, ttl).await,
         scheme => Err(unknown(scheme)),
     }
 }
@@ -50,6 +62,20 @@ fn file_styles() -> Vec<Abilities> {
     #[cfg(feature = "file")]
     return lockkeeper_file::STYLES.to_vec();
     #[cfg(not(feature = "file"))]
+    return Vec::new();
+}
+
+fn redis_styles() -> Vec<Abilities> {
+    #[cfg(feature = "redis")]
+    return lockkeeper_redis::STYLES.to_vec();
+    #[cfg(not(feature = "redis"))]
+    return Vec::new();
+}
+
+fn redlock_styles() -> Vec<Abilities> {
+    #[cfg(feature = "redlock")]
+    return lockkeeper_redlock::STYLES.to_vec();
+    #[cfg(not(feature = "redlock"))]
     return Vec::new();
 }
 

@@ -2,6 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::config::{Config, Topology};
+use crate::failure::may_pass;
 use crate::link::{Dial, Ears, Link};
 use crate::lua::Request;
 use crate::target::{Sentinels, Target, spot};
@@ -135,6 +136,15 @@ impl Lanes {
         match &self.near {
             Some((_, lane)) if was_near && !lane.is_dead() => lane,
             _ => &self.house,
+        }
+    }
+
+    /// Runs a script that may run twice, down that lane; after a failure that may pass once more, over the house.
+    /// Says whether the first run may have counted although nobody heard of it.
+    pub(crate) async fn run_surely(&self, lane: &Lane, request: &Request) -> (RedisResult<Value>, bool) {
+        match lane.run(request).await {
+            Err(error) if may_pass(&error) => (self.house.run(request).await, true),
+            outcome => (outcome, false),
         }
     }
 

@@ -329,6 +329,8 @@ impl Minder {
         if self.dial.target.must_be_master() {
             check_role(&mut connection).await?;
         }
+        // A server that still loads its data greets us all the same; this waits until it serves.
+        connection.send_packed_command(&redis::cmd("PING")).await?.extract_error()?;
         if let Some(ears) = &self.dial.ears {
             connection.subscribe(&ears.channel).await?;
         }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{calls, direct, engine, keeper, soon, try_keeper, until, waiters};
-use lockkeeper_core::{Claim, ClaimId, Demand, Error, Holder, LockName, LostReason, State};
+use lockkeeper_core::{Demand, Error, LostReason, State};
 use lockkeeper_testkit::{Proxy, Redis};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -66,7 +66,7 @@ async fn readers_share_writers_do_not_and_a_writer_may_become_a_reader() {
     until("the writer waits", async || waiters(&keeper, "stock").await == 1).await;
     assert!(lock.try_read().await.unwrap().is_none(), "a reader must not overtake a waiting writer");
     second.release().await.unwrap();
-    let mut writer = soon("the writer holds", writer).await.unwrap();
+    let writer = soon("the writer holds", writer).await.unwrap();
     let reader = tokio::spawn({
         let lock = keeper.rwlock("stock");
         async move { lock.read().await.unwrap() }
@@ -93,7 +93,7 @@ async fn permits_are_counted_and_the_shape_is_agreed_on() {
     }
     drop((two, one, last));
     until("all have left", async || keeper.inspect("gpu").await.unwrap().is_empty()).await;
-    keeper.mutex("gpu").lock().await.unwrap();
+    keeper.mutex("gpu").lock().await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -117,7 +117,7 @@ async fn a_departure_wakes_all_who_fit_and_nobody_else() {
     }
     assert!(!third.is_finished());
     drop(held.remove(0));
-    soon("the third fits", third).await.unwrap();
+    drop(soon("the third fits", third).await.unwrap());
 }
 
 #[tokio::test]
@@ -135,40 +135,22 @@ async fn a_dropped_wait_leaves_the_queue() {
     guard.release().await.unwrap();
 }
 
-/// A claim as the keeper makes them, for talking to the engine itself.
-fn claim(name: &str, ttl: Duration) -> Claim {
-    Claim {
-        id: ClaimId::random(),
-        name: LockName::new(name).unwrap(),
-        demand: Demand::Exclusive,
-        holder: Arc::new(Holder::here("test")),
-        keeper: ClaimId::random(),
-        ttl,
-    }
-}
-
 #[tokio::test]
 async fn a_dead_holder_frees_the_lock_within_its_ttl_and_stays_dead() {
-    let ttl = Duration::from_millis(400);
+    let ttl = Duration::from_secs(1);
+    let proxy = Proxy::start(([127, 0, 0, 1], REDIS.port()).into());
+    let dead = try_keeper(&format!("redis://{}", proxy.addr()), ttl).await.unwrap();
     let keeper = try_keeper(&url(), ttl).await.unwrap();
-    let engine = engine(&url(), ttl).await.unwrap();
-    // Somebody who joins and is never heard of again.
-    let dead = Arc::new(claim("lockkeeper/orphan", ttl));
-    common::join(&engine, &dead).await;
-    let guard = soon("the lock is free", keeper.mutex("orphan").lock()).await.unwrap();
-    let renewal = lockkeeper_core::Renewal { claim: Arc::clone(&dead), ttl };
-    assert_eq!(engine.renew(&[renewal]).await.unwrap().dead, [dead.id]);
-    guard.release().await.unwrap();
-}
-
-#[tokio::test]
-async fn who_has_left_before_it_arrived_is_not_let_in() {
-    let ttl = Duration::from_secs(10);
-    let (keeper, engine) = (keeper(&url()).await, engine(&url(), ttl).await.unwrap());
-    let late = Arc::new(claim("lockkeeper/late", ttl));
-    engine.release(&late).await.unwrap();
-    assert!(common::try_join(&engine, &late).await.is_err());
-    keeper.mutex("late").try_lock().await.unwrap().expect("nobody is there");
+    let guard = dead.mutex("orphan").lock().await.unwrap();
+    let token = guard.token().unwrap();
+    proxy.cut();
+    let next = soon("the lock is free", keeper.mutex("orphan").lock()).await.unwrap();
+    assert_eq!(guard.state(), State::Lost, "who is cut off knows it before the next one holds");
+    assert!(next.token().unwrap() > token);
+    proxy.heal();
+    assert!(guard.release().await.is_err());
+    assert_eq!(next.state(), State::Held);
+    assert_eq!(keeper.inspect("orphan").await.unwrap()[0].claims.len(), 1);
 }
 
 #[tokio::test]
@@ -232,6 +214,7 @@ async fn a_lost_reply_finds_its_own_claim_again() {
     let proxy = Proxy::start(([127, 0, 0, 1], redis.port()).into());
     let ttl = Duration::from_secs(4);
     let keeper = try_keeper(&format!("redis://{}", proxy.addr()), ttl).await.unwrap();
+    keeper.mutex("warm").lock().await.unwrap().release().await.unwrap(); // the server knows the scripts
     proxy.cut_replies();
     let lock = tokio::spawn({
         let mutex = keeper.mutex("ambiguous");
@@ -263,7 +246,7 @@ async fn a_cut_connection_comes_back_and_a_missed_message_is_found() {
     guard.release().await.unwrap();
     proxy.reset();
     proxy.heal();
-    soon("the grant is found", waiting).await.unwrap().unwrap();
+    drop(soon("the grant is found", waiting).await.unwrap().unwrap());
 }
 
 #[tokio::test]

@@ -62,13 +62,3 @@ pub async fn calls(connection: &mut redis::aio::MultiplexedConnection) -> HashMa
 pub async fn waiters(keeper: &Keeper, name: &str) -> usize {
     keeper.inspect(name).await.unwrap().first().map_or(0, |lock| lock.waiters().count())
 }
-
-/// Joins a claim at the engine as a keeper would that dies at once.
-pub async fn try_join(engine: &Arc<dyn Engine>, claim: &Arc<lockkeeper_core::Claim>) -> Result<()> {
-    let attempt = lockkeeper_core::Attempt::for_test(Arc::clone(claim), engine.clock());
-    engine.acquire(&attempt).await.map(drop)
-}
-
-pub async fn join(engine: &Arc<dyn Engine>, claim: &Arc<lockkeeper_core::Claim>) {
-    try_join(engine, claim).await.unwrap();
-}
