@@ -182,6 +182,7 @@ impl<'a> Plan<'a> {
             greeting: self.config.greeting.clone(),
             time_limit: self.time_limit,
             ears: listens.then(|| Arc::clone(&self.ears)),
+            check: None,
         };
         match (&self.config.topology, &self.sentinels) {
             (_, Some(sentinels)) => {

@@ -21,7 +21,7 @@ pub mod parts {
     pub use crate::failure::failure;
     pub use crate::keys::PlainKeys;
     pub use crate::lane::scan;
-    pub use crate::link::{Dial, Ears, Link};
+    pub use crate::link::{Check, Dial, Ears, Link};
     pub use crate::lua::{Lua, Request};
     pub use crate::target::{Sentinels, Spot, Target, spot};
     pub use crate::view::{integer, text};

@@ -4,6 +4,7 @@ use crate::config::Greeting;
 use crate::failure::spoils_the_connection;
 use crate::lua::Request;
 use crate::target::{Spot, Target};
+use lockkeeper_core::BoxFuture;
 use rand::RngExt as _;
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, PushInfo, PushKind, RedisError, RedisResult};
@@ -42,6 +43,18 @@ pub struct Dial {
     pub time_limit: Duration,
     /// Who listens on this link, if anybody does.
     pub ears: Option<Arc<Ears>>,
+    /// The last thing that is asked of a server before it is used.
+    pub check: Option<Check>,
+}
+
+/// Refuses a server that is not fit for use yet.
+#[derive(Clone)]
+pub struct Check(pub Arc<dyn Fn(MultiplexedConnection) -> BoxFuture<'static, RedisResult<()>> + Send + Sync>);
+
+impl fmt::Debug for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Check")
+    }
 }
 
 /// A connection to one server that comes back by itself. A request whose connection breaks fails, and is never
@@ -104,6 +117,11 @@ impl Link {
         let minder = Minder { dial, live: live_in, broken: broken.clone(), reports, generation: 0, spot: Spot::default() };
         let task = runtime.spawn(minder.run(first));
         Self(Arc::new(Inner { live, broken, time_limit, task }))
+    }
+
+    /// Whether it is connected now.
+    pub fn is_up(&self) -> bool {
+        self.0.live.borrow().is_some()
     }
 
     /// Ends the connection for good.
@@ -331,6 +349,9 @@ impl Minder {
         }
         // A server that still loads its data greets us all the same; this waits until it serves.
         connection.send_packed_command(&redis::cmd("PING")).await?.extract_error()?;
+        if let Some(check) = &self.dial.check {
+            (check.0)(connection.clone()).await?;
+        }
         if let Some(ears) = &self.dial.ears {
             connection.subscribe(&ears.channel).await?;
         }
