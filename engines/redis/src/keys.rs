@@ -45,10 +45,14 @@ impl PlainKeys {
     pub fn of(name: &str) -> Self {
         // The tag ends at a brace, which is a letter of its own in UTF-8.
         let tag = std::str::from_utf8(tag(name.as_bytes())).unwrap_or(name);
-        let beside = |what: &str| {
-            if tag == name { format!("{{{tag}}}:{what}") } else { format!("{{{tag}}}:{name}:{what}") }
-        };
+        let before = if tag == name { format!("{{{tag}}}:") } else { format!("{{{tag}}}:{name}:") };
+        let beside = |what: &str| format!("{before}{what}");
         Self { lock: name.to_owned(), fence: beside("fence"), waiting: beside("waiting") }
+    }
+
+    /// Another key beside the lock.
+    pub fn beside(&self, what: &str) -> String {
+        format!("{}{what}", self.fence.strip_suffix("fence").unwrap_or_default())
     }
 
     /// Whether all of them are in one slot; only a name with a stray brace cannot have that.
@@ -64,7 +68,7 @@ impl PlainKeys {
 
     /// Whether a key is one that stands beside a lock.
     pub fn is_beside(key: &str) -> bool {
-        key.starts_with('{') && (key.ends_with(":fence") || key.ends_with(":waiting"))
+        key.starts_with('{') && (key.ends_with(":fence") || key.ends_with(":waiting") || key.contains("}:left:"))
     }
 }
 

@@ -53,8 +53,8 @@ struct Client {
     phase: Phase,
     /// The largest token that had been granted when it began.
     granted_before: u64,
-    /// At which nodes its attempt may still arrive.
-    attempt_under_way: [bool; NODES],
+    /// At which nodes its attempt may still arrive. It begins with the first that does.
+    under_way: [bool; NODES],
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -69,7 +69,6 @@ enum Phase {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Action {
-    Begin(usize),
     /// The request arrives, and the reply does, too, or not.
     Attempt { client: usize, node: usize, heard: bool },
     Raise { client: usize, node: usize, heard: bool },
@@ -146,7 +145,7 @@ impl Model for RedLock {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let client = Client { phase: Phase::Idle, granted_before: 0, attempt_under_way: [false; NODES] };
+        let client = Client { phase: Phase::Idle, granted_before: 0, under_way: [true; NODES] };
         // One node is ahead, as after a vote that only it took part in: so that second rounds are needed.
         let ahead = Node { number: 1, ..Node::default() };
         vec![State {
@@ -164,16 +163,18 @@ impl Model for RedLock {
                 ways.push(false);
             }
             match &it.phase {
-                Phase::Idle => actions.push(Action::Begin(client)),
+                Phase::Idle | Phase::Over(_) => {}
+                Phase::First(words) if matches!(first_round(words), Verdict::Open | Verdict::Fails) => {
+                    actions.push(Action::End(client));
+                }
                 Phase::First(_) | Phase::Further { .. } => {
                     actions.extend([Action::Judge(client), Action::End(client)]);
                 }
                 Phase::Holds(_) => actions.push(Action::End(client)),
-                Phase::Over(_) => {}
             }
             for node in 0..NODES {
                 for heard in &ways {
-                    if it.attempt_under_way[node] {
+                    if it.under_way[node] {
                         actions.push(Action::Attempt { client, node, heard: *heard });
                     }
                     if matches!(&it.phase, Phase::Further { given, .. } if given[node].is_none()) {
@@ -194,20 +195,17 @@ impl Model for RedLock {
     fn next_state(&self, before: &State, action: Action) -> Option<State> {
         let mut state = before.clone();
         match action {
-            Action::Begin(client) => {
-                let granted_before = state.largest_token();
-                let it = &mut state.clients[client];
-                it.phase = Phase::First([None; NODES]);
-                it.granted_before = granted_before;
-                it.attempt_under_way = [true; NODES];
-            }
             Action::Attempt { client, node, heard } => {
+                let granted_before = state.largest_token();
                 let word = state.nodes[node].attempt(client, &self.shared);
                 let it = &mut state.clients[client];
-                it.attempt_under_way[node] = false;
-                if let Phase::First(words) = &mut it.phase
-                    && heard
-                {
+                if it.phase == Phase::Idle {
+                    it.phase = Phase::First([None; NODES]);
+                    it.granted_before = granted_before;
+                }
+                it.under_way[node] = false;
+                // 'Busy' and silence come to the same: one state less.
+                if let (Phase::First(words), Word::In(_), true) = (&mut it.phase, word, heard) {
                     words[node] = Some(word);
                 }
                 state.lost_replies += u8::from(!heard);
@@ -288,7 +286,9 @@ fn judge(it: &mut Client) -> Option<()> {
 }
 
 fn check(model: RedLock) -> impl Checker<RedLock> {
-    model.checker().threads(2).spawn_dfs().join()
+    let checker = model.checker().threads(2).spawn_bfs().join();
+    println!("{} states, depth {}", checker.unique_state_count(), checker.max_depth());
+    checker
 }
 
 const WRITERS: [bool; CLIENTS] = [false; CLIENTS];

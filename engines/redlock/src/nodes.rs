@@ -9,6 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 
 /// Where a node remembers that it has not forgotten anything since we first saw it.
 const MARK: &str = "lockkeeper:redlock";
@@ -20,8 +21,21 @@ pub(crate) struct Nodes {
     time_limit: Duration,
 }
 
-/// A node's answer, with the node's number. Dropped, the question goes on its way all the same.
-pub(crate) type Answers<T> = FuturesUnordered<BoxFuture<'static, (usize, RedisResult<T>)>>;
+/// The nodes' answers, each with the node's number, in the order in which they come. They are asked on the house's
+/// thread: dropped, the questions go on their way all the same, whatever becomes of the caller's runtime.
+pub(crate) struct Answers<T>(FuturesUnordered<JoinHandle<(usize, RedisResult<T>)>>);
+
+impl<T> Answers<T> {
+    /// The next answer; `None` when all have answered.
+    pub(crate) async fn next(&mut self) -> Option<(usize, RedisResult<T>)> {
+        loop {
+            match self.0.next().await? {
+                Ok(answer) => return Some(answer),
+                Err(_) => continue, // the house does not end before the process does
+            }
+        }
+    }
+}
 
 impl Nodes {
     /// Starts the links, and waits until a majority answers.
@@ -98,28 +112,19 @@ impl Nodes {
         question: impl Fn(Link) -> BoxFuture<'static, RedisResult<T>>,
     ) -> Answers<T> {
         let limit = self.time_limit;
-        nodes
-            .map(|node| {
-                let asked = self.links.get(node).filter(|link| link.is_up()).map(|link| question(link.clone()));
-                let answer: BoxFuture<'static, (usize, RedisResult<T>)> = Box::pin(async move {
-                    let Some(asked) = asked else { return (node, Err(down())) };
-                    let answer = tokio::time::timeout(limit, asked).await;
-                    (node, answer.unwrap_or_else(|_| Err(down())))
-                });
-                answer
+        let questions = nodes.map(|node| {
+            let asked = self.links.get(node).filter(|link| link.is_up()).map(|link| question(link.clone()));
+            house::handle().spawn(async move {
+                let Some(asked) = asked else { return (node, Err(down())) };
+                let answer = tokio::time::timeout(limit, asked).await;
+                (node, answer.unwrap_or_else(|_| Err(down())))
             })
-            .collect()
+        });
+        Answers(questions.collect())
     }
 
     pub(crate) fn close(&self) {
         self.links.iter().for_each(Link::close);
-    }
-}
-
-/// Lets the questions still under way come to their end without us.
-pub(crate) fn leave_alone<T: Send + 'static>(mut answers: Answers<T>) {
-    if !answers.is_empty() {
-        house::handle().spawn(async move { while answers.next().await.is_some() {} });
     }
 }
 

@@ -2,10 +2,9 @@
 
 use crate::ENGINE;
 use crate::ballot::{self, Given, Verdict, Word, quorum};
-use crate::nodes::{Answers, Nodes, leave_alone};
+use crate::nodes::{Answers, Nodes};
 use crate::scripts;
 use crate::view;
-use futures_util::StreamExt as _;
 use lockkeeper_core::{
     Abilities, Answer, Claim, ClaimId, Clock, Demand, Error, Grant, Kept, Left, LockName, LockView, Moment, Race,
     Renewal, Result, Token, house,
@@ -88,6 +87,13 @@ fn request(lua: &'static Lua, name: &LockName) -> Request {
     Request::new(lua, &[keys.lock, keys.fence, keys.waiting])
 }
 
+/// With the key that marks the claim as one that has left.
+fn request_for(lua: &'static Lua, claim: &Claim) -> Request {
+    let keys = PlainKeys::of(claim.name.as_str());
+    let left = keys.beside(&format!("left:{}", claim.id));
+    Request::new(lua, &[keys.lock, keys.fence, keys.waiting, left]).arg(claim.id.to_string())
+}
+
 fn no_majority(doing: &'static str, last: Option<RedisError>) -> Error {
     match last {
         Some(error) => Error::temporary(ENGINE, doing, format!("no majority of the servers answers: {error}")),
@@ -119,8 +125,7 @@ impl RedLock {
     async fn vote(&self, claim: &Claim, attempt: u64, words: &mut [Option<Word>]) -> Outcome {
         let value = format!("{}-{attempt} {}", claim.id, claim.holder.encode());
         let ask = || {
-            request(&scripts::ATTEMPT, &claim.name)
-                .arg(claim.id.to_string())
+            request_for(&scripts::ATTEMPT, claim)
                 .arg(attempt)
                 .arg(&value)
                 .arg(mode(claim))
@@ -133,18 +138,11 @@ impl RedLock {
             words[node] = Some(read_word(answer, &mut free_in, &mut last));
             match ballot::first_round(words) {
                 Verdict::Open => {}
-                Verdict::Holds(token) => {
-                    leave_alone(answers);
-                    return Outcome::Holds(token);
-                }
-                Verdict::Raise(number) => {
-                    leave_alone(answers);
-                    return self.settle(claim, number, words).await;
-                }
+                Verdict::Holds(token) => return Outcome::Holds(token),
+                Verdict::Raise(number) => return self.settle(claim, number, words).await,
                 Verdict::Fails => break,
             }
         }
-        leave_alone(answers);
         let silent = words.iter().filter(|word| matches!(word, Some(Word::Silent))).count();
         if silent >= quorum(words.len()) { Outcome::Silence(last) } else { Outcome::Busy(free_in) }
     }
@@ -177,7 +175,6 @@ impl RedLock {
                     settled => break settled,
                 }
             };
-            leave_alone(answers);
             match verdict {
                 Verdict::Holds(token) => return Outcome::Holds(token),
                 Verdict::Raise(next) => number = next,
@@ -194,7 +191,7 @@ impl RedLock {
     /// Takes back what an attempt left, at every node, also at those that did not answer. Waits only for those that
     /// let it in; the attempt's number keeps a late one from hurting the next attempt.
     async fn withdraw(&self, claim: &Claim, attempt: u64, words: &[Option<Word>]) {
-        let ask = || request(&scripts::LEAVE, &claim.name).arg(claim.id.to_string()).arg(attempt);
+        let ask = || request_for(&scripts::LEAVE, claim).arg(attempt).arg(milliseconds(claim.ttl));
         let mut answers = self.nodes.ask(0..self.nodes.len(), ask);
         let mut inside = words.iter().filter(|word| matches!(word, Some(Word::In(_)))).count();
         while inside > 0
@@ -202,7 +199,6 @@ impl RedLock {
         {
             inside -= usize::from(matches!(words[node], Some(Word::In(_))));
         }
-        leave_alone(answers);
     }
 
     /// Asks to be woken; how long to sleep at most.
@@ -337,7 +333,6 @@ impl Race for Shared {
                 break;
             }
         }
-        leave_alone(answers);
         if heard < needed {
             return Err(no_majority("renew", last));
         }
@@ -347,7 +342,7 @@ impl Race for Shared {
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
-        let ask = || request(&scripts::LEAVE, &claim.name).arg(claim.id.to_string()).arg(0);
+        let ask = || request_for(&scripts::LEAVE, claim).arg(0).arg(milliseconds(claim.ttl));
         let (left, heard, last) = self.count(self.nodes.ask(0..self.nodes.len(), ask)).await;
         let needed = quorum(self.nodes.len());
         if heard < needed {
@@ -395,7 +390,6 @@ impl RedLock {
                 break;
             }
         }
-        leave_alone(answers);
         (yes, heard, last)
     }
 

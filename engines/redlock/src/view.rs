@@ -4,7 +4,6 @@ use crate::ENGINE;
 use crate::ballot::quorum;
 use crate::nodes::Nodes;
 use crate::scripts;
-use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use lockkeeper_core::{ClaimView, Demand, Error, Holder, LockView, Result, Standing, Token};
 use lockkeeper_redis::parts::{PlainKeys, Request, failure, integer, scan, text};

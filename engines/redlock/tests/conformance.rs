@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 fn main() -> ExitCode {
     Suite::new(lockkeeper_redlock::STYLES[0]).run(|| {
-        let nodes = Arc::new(Redis::start_many(5));
+        let durable = ["--appendonly", "yes", "--appendfsync", "always"];
+        let nodes: Arc<Vec<Redis>> = Arc::new((0..5).map(|_| Redis::start_with(&durable)).collect());
         let hosts: Vec<String> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
         // The servers have just been started and have nothing to forget.
         let url = format!("redlock://{}?restart_delay=0s", hosts.join(","));

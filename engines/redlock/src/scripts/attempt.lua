@@ -3,6 +3,8 @@
 -- Replies {1, number}, or {0, how long the hold can last at most in ms, or below 0}.
 local id, attempt, value, mode, ttl_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], tonumber(ARGV[5])
 
+-- Whoever has left must not come in late.
+if redis.call('EXISTS', KEYS[4]) == 1 then return {0, -1} end
 local mine, shared = hold_of(id)
 if mine then
   -- A later attempt of the same claim: its renewal. An earlier one that comes late must not undo that.
@@ -22,7 +24,7 @@ end
 -- mostly give the same number; then no second round is needed.
 local last, owner = last_number()
 if owner ~= id then
-  last = math.max(last + 1, math.floor(clock[1] / 16) * 1048576)
+  last = math.max(last + 1, clock[1] * 1048576)
 end
 redis.call('SET', fence, string.format('%.0f %s', last, id), 'PX', ARGV[6])
 return {1, last}

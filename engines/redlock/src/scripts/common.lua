@@ -4,6 +4,7 @@
 --                  shared: a ZSET of such texts -> the time at which the share ends, in ms of this node's clock
 --      2  fence    '<number> <id>': the last number given here, and to whom
 --      3  waiting  ZSET '<channel> <id> <mode>' -> since when
+--      4  left     of attempt and leave: the mark of a claim that has left before it arrived
 local lock, fence, waiting = KEYS[1], KEYS[2], KEYS[3]
 local clock = redis.call('TIME')
 local now_ms = clock[1] * 1000 + math.floor(clock[2] / 1000)
