@@ -57,6 +57,8 @@ macro_rules! engines {
 engines! {
     "file": lockkeeper_file ["file"];
     "sqlite": lockkeeper_sqlite ["sqlite"];
+    "redis": lockkeeper_redis ["redis", "rediss", "redis+sentinel", "redis+cluster"];
+    "redlock": lockkeeper_redlock ["redlock"];
     "zookeeper": lockkeeper_zookeeper ["zookeeper"];
     "etcd": lockkeeper_etcd ["etcd", "etcds"];
 }
