@@ -77,7 +77,8 @@ fn signals_go_to_the_whole_group() {
 #[test]
 fn user_signals_go_to_the_command_which_may_live_on() {
     let place = Place::new();
-    let line = "trap 'echo one' USR1; trap 'echo two' USR2; echo holding; for i in $(seq 6000); do sleep 0.01; done";
+    let line =
+        "trap 'echo one' USR1; trap 'echo two' USR2; echo holding; for i in $(seq 6000); do sleep 0.01; done";
     let mut held = place.start(&["run", "x", "--", "sh", "-c", line]);
     held.signal(Signal::USR1);
     assert_eq!(held.line(), "one");

@@ -6,7 +6,8 @@ use rustix::process::Signal;
 use support::{Place, lives, until};
 
 /// A shell line that says 'asked' when it is asked to end.
-const POLITE: &str = "trap 'echo asked; exit 0' TERM; echo holding; for i in $(seq 6000); do sleep 0.01; done";
+const POLITE: &str =
+    "trap 'echo asked; exit 0' TERM; echo holding; for i in $(seq 6000); do sleep 0.01; done";
 
 fn evict(place: &Place, name: &str) {
     let (status, text) = place.status(["evict", name, "--yes"]);
@@ -39,7 +40,8 @@ fn a_command_that_will_not_end_is_killed_with_its_whole_group() {
 #[test]
 fn stragglers_are_killed_after_the_command_itself_has_ended() {
     let place = Place::new();
-    let line = "sh -c 'trap \"\" TERM; echo holding; for i in $(seq 6000); do sleep 0.01; done' & echo $!; wait";
+    let line =
+        "sh -c 'trap \"\" TERM; echo holding; for i in $(seq 6000); do sleep 0.01; done' & echo $!; wait";
     let mut held = place.start_waiting(&["run", "--ttl", "1s", "x", "--", "sh", "-c", line]);
     let (one, other) = (held.line(), held.line());
     let straggler: u32 = if one == "holding" { other } else { one }.parse().unwrap();
