@@ -1,5 +1,6 @@
 //! What the engine knows of its own claims: in which session they were made and where their nodes are.
 
+use crate::keys::{NodeName, Sequence};
 use lockkeeper_core::{ClaimId, Clock, Moment};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,14 @@ pub(crate) struct Node {
     pub(crate) version: Option<i32>,
     /// The fencing token: the czxid of the claim's first node, which a downgrade replaces.
     pub(crate) token: i64,
+}
+
+impl Node {
+    /// The lock's directory, and the claim's place there.
+    pub(crate) fn place(&self) -> Option<(&str, Sequence)> {
+        let (directory, name) = self.path.rsplit_once('/')?;
+        Some((directory, NodeName::parse(name)?.sequence))
+    }
 }
 
 /// One claim, from just before its create is sent until it has left.

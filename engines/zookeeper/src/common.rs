@@ -2,15 +2,13 @@
 
 use crate::book::{Book, Node};
 use crate::content::{Content, foreign_holder};
-use crate::failure::{ENGINE, Failure, code};
+use crate::failure::{Failure, code};
 use crate::keys;
 use crate::lapse;
 use crate::protocol::{self, Mode, Request, Stat, Step};
 use crate::session::Session;
 use crate::sessions::Sessions;
-use lockkeeper_core::{
-    ClaimView, Clock, Demand, Error, Kept, Left, LockName, Renewal, Result, Standing, Token,
-};
+use lockkeeper_core::{ClaimView, Clock, Demand, Kept, Left, LockName, Renewal, Result, Standing, Token};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -64,7 +62,7 @@ impl Common {
     /// Any server answers a read, even one that has lost its leader and does not know it yet. A sync goes through
     /// the leader, which refuses it if the session has expired. So its answer is the sign of life to count from.
     pub(crate) async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
-        let failed = |failure: Failure| failure.to_error("renew");
+        let failed = |failure: Failure| failure.into_error("renew");
         let session = self.sessions.present();
         match session.connected(self.limit()).await {
             Err(Failure::Expired | Failure::AuthFailed) => return Ok(all_dead(renewals)),
@@ -117,14 +115,12 @@ impl Common {
             Err(failure) => Err(failure),
         }
     }
+}
 
-    /// Rule of every grant: the node must be of the session that is in use now, not of one before it.
-    pub(crate) fn check_owner(&self, session: &Session, stat: &Stat) -> Result<()> {
-        if stat.ephemeral_owner == session.id() && !session.is_over() {
-            return Ok(());
-        }
-        Err(Error::temporary(ENGINE, "join the queue", Failure::Expired))
-    }
+/// Before a grant counts: the node must be of the session that is in use now, not of one before it.
+pub(crate) fn check_owner(session: &Session, stat: &Stat) -> Result<(), Failure> {
+    let is_ours = stat.ephemeral_owner == session.id() && !session.is_over();
+    if is_ours { Ok(()) } else { Err(Failure::Expired) }
 }
 
 fn all_dead(renewals: &[Renewal]) -> Kept {

@@ -41,13 +41,8 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Whether the server may have done what was asked.
-    pub(crate) fn is_unknown(&self) -> bool {
-        matches!(self, Self::Unknown(_))
-    }
-
     /// As the error of a lock; finishes the sentence 'could not …'.
-    pub(crate) fn to_error(self, doing: &'static str) -> Error {
+    pub(crate) fn into_error(self, doing: &'static str) -> Error {
         match self {
             Self::Refused(
                 code::NO_AUTH
@@ -60,6 +55,21 @@ impl Failure {
             | Self::AuthFailed => Error::permanent(ENGINE, doing, self),
             passing => Error::temporary(ENGINE, doing, passing),
         }
+    }
+}
+
+/// How often something is sent again that does no harm when it is done twice.
+pub(crate) struct Tries(u32);
+
+impl Tries {
+    pub(crate) fn few() -> Self {
+        Self(3)
+    }
+
+    /// Whether to try again after this failure: the connection was lost, and another is made meanwhile.
+    pub(crate) fn again_after(&mut self, failure: &Failure) -> bool {
+        self.0 -= 1;
+        self.0 > 0 && matches!(failure, Failure::NotSent(_) | Failure::Unknown(_))
     }
 }
 

@@ -1,6 +1,6 @@
 //! How locks and claims are named in ZooKeeper's tree, by us and by Curator and kazoo.
 
-use lockkeeper_core::{Claim, ClaimId, Demand};
+use lockkeeper_core::{ClaimId, Demand};
 use std::cmp::Ordering;
 use std::str::FromStr;
 
@@ -163,8 +163,7 @@ pub(crate) fn is_claim(node: &str) -> bool {
 }
 
 /// Finds a claim's nodes among a lock's children. There is one, unless a create was repeated.
-pub(crate) fn nodes_of<'a>(claim: &Claim, children: &'a [String]) -> impl Iterator<Item = &'a String> {
-    let id = claim.id;
+pub(crate) fn nodes_of(id: ClaimId, children: &[String]) -> impl Iterator<Item = &String> {
     children.iter().filter(move |child| NodeName::parse(child).is_some_and(|node| node.id == Some(id)))
 }
 

@@ -8,9 +8,11 @@ mod config;
 mod connection;
 mod content;
 mod failure;
+mod join;
 mod jute;
 mod keys;
 mod lapse;
+mod leave;
 mod look;
 mod plain;
 mod protocol;
@@ -20,6 +22,7 @@ mod sessions;
 mod sweep;
 mod transport;
 mod tree;
+mod wait;
 mod wire;
 
 use config::{PLAIN, QUEUE, Settings};
@@ -76,7 +79,8 @@ pub const STYLES: &[Abilities] = &[
 pub async fn connect(address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
     let settings = Arc::new(Settings::from_address(address, ttl)?);
     let style = settings.style;
-    let sessions = sessions::Sessions::open(settings).await.map_err(|failure| failure.to_error("connect"))?;
+    let sessions =
+        sessions::Sessions::open(settings).await.map_err(|failure| failure.into_error("connect"))?;
     Ok(if style == PLAIN {
         Arc::new(RaceEngine(plain::ZooKeeperPlain::new(sessions)))
     } else {

@@ -14,6 +14,11 @@ pub(crate) struct Look {
 }
 
 impl Look {
+    /// The blockers' paths.
+    pub(crate) fn blocker_paths(&self, directory: &str) -> Vec<String> {
+        self.blockers.iter().map(|name| format!("{directory}/{name}")).collect()
+    }
+
     /// Looks from a place in the queue, ours and foreign claims alike.
     pub(crate) fn from_place(children: &[String], place: Sequence, demand: Demand) -> Self {
         let mut ahead: Vec<(NodeName, &String)> = children

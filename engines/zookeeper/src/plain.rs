@@ -3,7 +3,7 @@
 use crate::book::Node;
 use crate::common::{Common, token_of, view};
 use crate::content::Content;
-use crate::failure::{ENGINE, Failure, code};
+use crate::failure::{ENGINE, Failure, Tries, code};
 use crate::keys::PLAIN_NODE;
 use crate::protocol::{Mode, Outcome, Step};
 use crate::session::Session;
@@ -19,8 +19,6 @@ use std::time::Duration;
 
 /// How often a lock's directory may vanish under our hands: the server removes it when it is empty.
 const PARENT_TRIES: usize = 5;
-/// How often a release is sent again when the lock changed hands or the connection broke meanwhile.
-const FREE_TRIES: usize = 3;
 /// A watch is not lost by the protocol; this is the poll beneath it all the same (Law 10).
 const SLOW_POLL: Duration = Duration::from_secs(60);
 
@@ -37,7 +35,7 @@ impl ZooKeeperPlain {
     }
 
     async fn take(&self, session: &Session, claim: &Claim, directory: &str) -> Result<Answer> {
-        let failed = |failure: Failure| failure.to_error("take the lock");
+        let failed = |failure: Failure| failure.into_error("take the lock");
         let common = &self.0;
         let path = format!("{directory}/{PLAIN_NODE}");
         let data = Content::of(claim, claim.demand, None);
@@ -104,6 +102,31 @@ impl ZooKeeperPlain {
             left => Ok(left),
         }
     }
+
+    async fn list_once(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>, Failure> {
+        let (limit, chroot) = (self.0.limit(), &self.0.sessions.settings().chroot);
+        let session = self.0.sessions.usable().await?;
+        let is_wanted = |child: &str| child == PLAIN_NODE;
+        let found = tree::find(&session, chroot, prefix, is_wanted, limit).await?;
+        let mut locks = Vec::new();
+        for lock in found.into_iter().take(at_most) {
+            let nodes = tree::read_all(&session, &lock.directory, &lock.claims, limit).await?;
+            let claims: Vec<_> =
+                nodes.iter().map(|(name, data, stat)| view(name, Demand::Exclusive, data, stat)).collect();
+            if !claims.is_empty() {
+                locks.push(LockView::from_queue(lock.name, claims));
+            }
+        }
+        Ok(locks)
+    }
+
+    /// Frees the claim's hold. `sent` remembers that it was seen, in case only the answer was lost.
+    async fn evict_once(&self, directory: &str, id: ClaimId, sent: &mut bool) -> Result<bool, Failure> {
+        let session = self.0.sessions.usable().await?;
+        let Some(node) = self.find(&session, directory, id).await? else { return Ok(*sent) };
+        *sent = true;
+        Ok(self.0.remove(&session, &node).await? == Left::Left)
+    }
 }
 
 /// The node that was just made. Both steps are one transaction, so the directory's last change made it.
@@ -127,7 +150,7 @@ impl Race for ZooKeeperPlain {
     }
 
     async fn attempt(&self, claim: &Claim) -> Result<Answer> {
-        let failed = |failure: Failure| failure.to_error("take the lock");
+        let failed = |failure: Failure| failure.into_error("take the lock");
         let directory = self.0.directory(&claim.name);
         let session = self.0.sessions.usable().await.map_err(failed)?;
         let sent_before = self.0.book.record(claim.id).is_some_and(|record| record.session == session.id());
@@ -144,7 +167,7 @@ impl Race for ZooKeeperPlain {
     }
 
     async fn changed(&self, claim: &Claim, _free_in: Option<Duration>) -> Result<()> {
-        let failed = |failure: Failure| failure.to_error("watch the holder");
+        let failed = |failure: Failure| failure.into_error("watch the holder");
         let path = format!("{}/{PLAIN_NODE}", self.0.directory(&claim.name));
         let session = self.0.sessions.usable().await.map_err(failed)?;
         let bell = Bell::default();
@@ -170,44 +193,38 @@ impl Race for ZooKeeperPlain {
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
         let directory = self.0.directory(&claim.name);
-        let mut tries = 1;
+        let mut tries = Tries::few();
         loop {
             match self.leave_once(claim, &directory).await {
-                Ok(left) => {
+                Err(failure) if tries.again_after(&failure) => {}
+                left => {
+                    let left = left.map_err(|failure| failure.into_error("free the lock"))?;
                     self.0.book.forget(claim.id);
                     return Ok(left);
                 }
-                Err(failure) if failure.is_unknown() && tries < FREE_TRIES => tries += 1,
-                Err(failure) => return Err(failure.to_error("free the lock")),
             }
         }
     }
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
-        let failed = |failure: Failure| failure.to_error("list locks");
-        let (limit, chroot) = (self.0.limit(), &self.0.sessions.settings().chroot);
-        let session = self.0.sessions.usable().await.map_err(failed)?;
-        let is_wanted = |child: &str| child == PLAIN_NODE;
-        let found = tree::find(&session, chroot, prefix, is_wanted, limit).await.map_err(failed)?;
-        let mut locks = Vec::new();
-        for lock in found.into_iter().take(at_most) {
-            let nodes =
-                tree::read_all(&session, &lock.directory, &lock.claims, limit).await.map_err(failed)?;
-            let claims: Vec<_> =
-                nodes.iter().map(|(name, data, stat)| view(name, Demand::Exclusive, data, stat)).collect();
-            if !claims.is_empty() {
-                locks.push(LockView::from_queue(lock.name, claims));
+        let mut tries = Tries::few();
+        loop {
+            match self.list_once(prefix, at_most).await {
+                Err(failure) if tries.again_after(&failure) => {}
+                locks => return locks.map_err(|failure| failure.into_error("list locks")),
             }
         }
-        Ok(locks)
     }
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
-        let failed = |failure: Failure| failure.to_error("evict a claim");
         let directory = self.0.directory(name);
-        let session = self.0.sessions.usable().await.map_err(failed)?;
-        let Some(node) = self.find(&session, &directory, id).await.map_err(failed)? else { return Ok(false) };
-        Ok(self.0.remove(&session, &node).await.map_err(failed)? == Left::Left)
+        let (mut tries, mut sent) = (Tries::few(), false);
+        loop {
+            match self.evict_once(&directory, id, &mut sent).await {
+                Err(failure) if tries.again_after(&failure) => {}
+                evicted => return evicted.map_err(|failure| failure.into_error("evict a claim")),
+            }
+        }
     }
 
     async fn close(&self) {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long to look for a server that opens a session.
-const OPENING_PATIENCE: Duration = Duration::from_secs(5);
+const OPENING_PATIENCE: Duration = Duration::from_secs(8);
 
 /// All claims of a keeper live in one session. When it expires they are dead, and later claims get a new one.
 #[derive(Debug)]

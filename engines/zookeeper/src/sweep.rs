@@ -1,6 +1,6 @@
 //! Clears away what a create leaves behind that was held up on its way until after its claim had left.
 
-use crate::queue::delete_by_id;
+use crate::leave::delete_by_id;
 use crate::session::Session;
 use lockkeeper_core::{Claim, Left};
 use std::sync::Arc;
