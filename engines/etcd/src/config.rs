@@ -47,6 +47,9 @@ pub(crate) struct Times {
     pub(crate) lease_seconds: i64,
     /// The time limit of one request.
     pub(crate) request: Duration,
+    /// How long an answer to a keep-alive is waited for. A busy server answers late, and asking again from the
+    /// beginning would not make it quicker.
+    pub(crate) keep_alive: Duration,
 }
 
 impl Times {
@@ -63,6 +66,7 @@ impl Times {
             ttl,
             lease_seconds: lease.as_secs() as i64 + i64::from(lease.subsec_nanos() > 0),
             request: (ttl / 4).min(Duration::from_secs(2)),
+            keep_alive: (ttl / 3).min(Duration::from_secs(5)),
         })
     }
 }

@@ -84,7 +84,7 @@ impl Lease {
     /// first.
     pub(crate) async fn fresh(&self) -> Result<Fresh> {
         let mut news = self.news.subscribe();
-        let limit = self.client.times().request;
+        let limit = self.client.times().keep_alive;
         let soon = async {
             loop {
                 news.borrow_and_update();
@@ -156,7 +156,7 @@ impl Lease {
             }
         };
         loop {
-            let answer = timeout(self.client.times().request, opened.answers.message()).await;
+            let answer = timeout(self.client.times().keep_alive, opened.answers.message()).await;
             match answer {
                 Ok(Ok(Some(answer))) if answer.ttl > 0 => {
                     let length = Duration::from_secs(answer.ttl.unsigned_abs());

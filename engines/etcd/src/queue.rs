@@ -20,6 +20,7 @@ use lockkeeper_core::{
     Abilities, Ahead, Claim, ClaimId, Clock, Demand, Joined, Kept, Left, LockName, LockView, Place, Queue,
     Renewal, Result, house,
 };
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -45,6 +46,8 @@ pub(crate) struct Parts {
     pub(crate) watches: Arc<Watches>,
     pub(crate) claims: Claims,
     pub(crate) graves: Graves,
+    /// The last search for evicted claims was not answered in time.
+    search_is_slow: AtomicBool,
 }
 
 impl Etcd {
@@ -58,6 +61,7 @@ impl Etcd {
             watches: Arc::clone(&watches),
             claims: Claims::default(),
             graves: Graves::default(),
+            search_is_slow: AtomicBool::new(false),
         });
         let house = house::handle();
         let tasks = vec![
@@ -104,6 +108,27 @@ impl Parts {
     async fn revoke(&self) {
         if let Err(error) = self.client.lease_revoke(self.lease.id()).await {
             tracing::debug!(%error, "etcd: could not revoke the lease; it will expire");
+        }
+    }
+
+    /// The claims of these that were evicted, as far as the server says so in time. A server that is too busy for
+    /// that does not cost the locks: the lease keeps them, and the next renewal searches again.
+    async fn evicted(&self, keys: &[(ClaimId, Key)]) -> Vec<ClaimId> {
+        if self.search_is_slow.swap(true, SeqCst) {
+            self.search_is_slow.store(false, SeqCst);
+            return Vec::new();
+        }
+        let answer = tokio::time::timeout(self.lease.ttl() / 5, self.gone(keys)).await;
+        match answer {
+            Ok(Ok(gone)) => {
+                self.search_is_slow.store(false, SeqCst);
+                gone
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "etcd: could not search for evicted claims");
+                Vec::new()
+            }
+            Err(_) => Vec::new(),
         }
     }
 
@@ -167,7 +192,7 @@ impl Queue for Etcd {
                 _ => dead.push(claim.id),
             }
         }
-        dead.extend(self.parts.gone(&keys).await?);
+        dead.extend(self.parts.evicted(&keys).await);
         Ok(Kept { dead, as_of: Some(lease.as_of) })
     }
 
