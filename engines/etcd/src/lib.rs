@@ -1,3 +1,5 @@
+//! Locks on etcd: claims on one lease, in the order of their creation.
+#![doc = ""]
 #![doc = include_str!("../README.md")]
 
 mod claims;
