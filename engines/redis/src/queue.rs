@@ -17,21 +17,16 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 macro_rules! script {
-    ($name:literal) => {
-        LazyLock::new(|| {
-            Lua::new(&[
-                include_str!("scripts/queue/common.lua"),
-                include_str!(concat!("scripts/queue/", $name, ".lua")),
-            ])
-        })
+    ($($part:literal),*) => {
+        LazyLock::new(|| Lua::new(&[$(include_str!(concat!("scripts/queue/", $part, ".lua"))),*]))
     };
 }
 
-static JOIN: LazyLock<Lua> = script!("join");
-static LEAVE: LazyLock<Lua> = script!("leave");
-static KEEP: LazyLock<Lua> = script!("keep");
-static SHRINK: LazyLock<Lua> = script!("shrink");
-static LIST: LazyLock<Lua> = script!("list");
+static JOIN: LazyLock<Lua> = script!("state", "clock", "join_alone", "moves", "join");
+static LEAVE: LazyLock<Lua> = script!("state", "leave_alone", "clock", "moves", "leave");
+static KEEP: LazyLock<Lua> = script!("state", "clock", "moves", "keep");
+static SHRINK: LazyLock<Lua> = script!("state", "clock", "moves", "shrink");
+static LIST: LazyLock<Lua> = script!("state", "clock", "moves", "list");
 
 /// Fair locks on Redis.
 #[derive(Debug)]
@@ -70,13 +65,12 @@ pub(crate) fn hear(waiters: &Waiters, message: &str) {
 impl RedisQueue {
     fn join_request(&self, claim: &Claim) -> Request {
         let shape = match claim.demand.shape() {
-            Shape::ReadWrite => "rw".to_owned(),
+            Shape::ReadWrite => format!("rw{}", claim.demand.limit()),
             Shape::Permits { of } => of.to_string(),
         };
         request(&JOIN, claim)
             .arg(milliseconds(claim.ttl))
             .arg(claim.demand.weight())
-            .arg(claim.demand.limit())
             .arg(shape)
             .arg(format!("{} {} {}", self.channel, claim.demand, claim.holder.encode()))
     }

@@ -1,11 +1,10 @@
 //! The protocol of `ballot`, model-checked: three nodes, three clients, crashes, lost and late messages.
 //!
 //! The clients' decisions are those of the engine (`ballot` itself); the nodes do what the scripts `attempt`, `raise` and
-//! `leave` do. A message may be lost, its reply may be lost, and it may arrive at any later time, also after its client
-//! has given up. A client may crash at any time. How leases end is the model's one assumption:
+//! `leave` do. A request may be lost, a reply may be lost, and a request may arrive after its client has given up. A
+//! client may crash at any time. How leases end is the model's one assumption:
 //!
-//! - `Leases::Kept`: a node lets go of a claim only when its client has stopped trusting it. Then at most one writer
-//!   holds, and no reader beside it.
+//! - `Leases::Kept`: a node lets go of a claim only when its client has stopped trusting it. Then a writer holds alone.
 //! - `Leases::Broken`: a node may let go at any time (clocks run wild, clients sleep). Then two may believe that they
 //!   hold, and the tokens must still be unique, and larger for whoever began after another was granted.
 
@@ -14,6 +13,8 @@ use stateright::{Checker, Model, Property};
 
 const NODES: usize = 3;
 const CLIENTS: usize = 3;
+/// How many more rounds a client makes to settle its token.
+const MORE_ROUNDS: u8 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Leases {
@@ -24,19 +25,25 @@ enum Leases {
 /// What is modelled.
 #[derive(Debug, Clone)]
 struct RedLock {
-    /// Which of the clients want to share.
-    shared: [bool; CLIENTS],
+    /// Which of the clients want to share; `None` for one that stays away.
+    clients: [Option<bool>; CLIENTS],
     leases: Leases,
     /// Whether one node may restart and forget everything.
     a_node_may_forget: bool,
     /// How many replies may be lost in all; requests may be lost without limit.
     lost_replies: u8,
+    /// Whether an attempt may arrive after its client has given up.
+    late_attempts: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct State {
     nodes: [Node; NODES],
     clients: [Client; CLIENTS],
+    /// The tokens granted so far, a bit each.
+    granted: u64,
+    /// What must never be: a token granted twice, or one smaller than another that was granted before it was tried.
+    broken: bool,
     lost_replies: u8,
     has_forgotten: bool,
 }
@@ -51,7 +58,7 @@ struct Node {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Client {
     phase: Phase,
-    /// The largest token that had been granted when it began.
+    /// The tokens that had been granted when it began.
     granted_before: u64,
     /// At which nodes its attempt may still arrive. It begins with the first that does.
     under_way: [bool; NODES],
@@ -62,9 +69,9 @@ enum Phase {
     Idle,
     First([Option<Word>; NODES]),
     Further { number: u64, given: [Option<Given>; NODES], rounds: u8 },
-    Holds(u64),
-    /// It has left, failed or crashed. The token it once had stays on record.
-    Over(Option<u64>),
+    Holds,
+    /// It has left, failed or crashed.
+    Over,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -82,10 +89,9 @@ enum Action {
 }
 
 impl Node {
-    fn attempt(&mut self, client: usize, shared: &[bool; CLIENTS]) -> Word {
-        let others = (0..CLIENTS).filter(|other| *other != client && self.inside[*other]);
-        let compatible = others.into_iter().all(|other| shared[client] && shared[other]);
-        if !compatible {
+    fn attempt(&mut self, client: usize, shares: impl Fn(usize) -> bool) -> Word {
+        let mut others = (0..CLIENTS).filter(|other| *other != client && self.inside[*other]);
+        if !others.all(|other| shares(client) && shares(other)) {
             return Word::Busy;
         }
         self.inside[client] = true;
@@ -108,35 +114,45 @@ impl Node {
     }
 }
 
-impl Client {
-    fn token(&self) -> Option<u64> {
-        match self.phase {
-            Phase::Holds(token) => Some(token),
-            Phase::Over(token) => token,
-            _ => None,
+impl State {
+    fn judge(&mut self, client: usize) {
+        let it = &mut self.clients[client];
+        let (verdict, rounds, given) = match it.phase.clone() {
+            Phase::First(words) => {
+                let verdict = first_round(&words);
+                let given = words.map(|word| match (word, verdict) {
+                    (Some(Word::In(own)), Verdict::Raise(number)) if own == number => Some(Given::Yes),
+                    (Some(Word::In(_)), _) => None,
+                    _ => Some(Given::No),
+                });
+                (verdict, 0, given)
+            }
+            Phase::Further { number, given, rounds } => {
+                let still_inside = |given| if given == Some(Given::No) { Some(Given::No) } else { None };
+                (further_round(number, &given), rounds, given.map(still_inside))
+            }
+            _ => return,
+        };
+        match verdict {
+            Verdict::Holds(token) => self.grant(client, token),
+            Verdict::Raise(number) if rounds < MORE_ROUNDS => {
+                it.phase = Phase::Further { number, given, rounds: rounds + 1 };
+            }
+            _ => self.end(client),
         }
     }
 
-    fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Over(_))
+    fn grant(&mut self, client: usize, token: u64) {
+        let (granted_before, token_bit) = (self.clients[client].granted_before, 1 << token);
+        self.broken |= self.granted & token_bit != 0 || granted_before >= token_bit;
+        self.granted |= token_bit;
+        self.clients[client].phase = Phase::Holds;
+        self.clients[client].granted_before = 0;
     }
 
-    /// Enters a verdict; `Open` means that the time is up.
-    fn judge(&mut self, verdict: Verdict, rounds: u8, inside: [bool; NODES]) {
-        self.phase = match verdict {
-            Verdict::Holds(token) => Phase::Holds(token),
-            Verdict::Raise(number) if rounds < 2 => {
-                let given = inside.map(|inside| if inside { None } else { Some(Given::No) });
-                Phase::Further { number, given, rounds: rounds + 1 }
-            }
-            _ => Phase::Over(None),
-        };
-    }
-}
-
-impl State {
-    fn largest_token(&self) -> u64 {
-        self.clients.iter().filter_map(Client::token).max().unwrap_or(0)
+    fn end(&mut self, client: usize) {
+        self.clients[client].phase = Phase::Over;
+        self.clients[client].granted_before = 0;
     }
 }
 
@@ -145,12 +161,18 @@ impl Model for RedLock {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let client = Client { phase: Phase::Idle, granted_before: 0, under_way: [true; NODES] };
+        let client = |takes_part: bool| Client {
+            phase: if takes_part { Phase::Idle } else { Phase::Over },
+            granted_before: 0,
+            under_way: [takes_part; NODES],
+        };
         // One node is ahead, as after a vote that only it took part in: so that second rounds are needed.
         let ahead = Node { number: 1, ..Node::default() };
         vec![State {
             nodes: [Node::default(), Node::default(), ahead],
-            clients: std::array::from_fn(|_| client.clone()),
+            clients: self.clients.map(|it| client(it.is_some())),
+            granted: 0,
+            broken: false,
             lost_replies: 0,
             has_forgotten: false,
         }]
@@ -158,30 +180,28 @@ impl Model for RedLock {
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         for (client, it) in state.clients.iter().enumerate() {
-            let mut ways = vec![true];
-            if state.lost_replies < self.lost_replies {
-                ways.push(false);
-            }
             match &it.phase {
-                Phase::Idle | Phase::Over(_) => {}
+                Phase::Idle | Phase::Over => {}
                 Phase::First(words) if matches!(first_round(words), Verdict::Open | Verdict::Fails) => {
                     actions.push(Action::End(client));
                 }
                 Phase::First(_) | Phase::Further { .. } => {
                     actions.extend([Action::Judge(client), Action::End(client)]);
                 }
-                Phase::Holds(_) => actions.push(Action::End(client)),
+                Phase::Holds => actions.push(Action::End(client)),
             }
+            let ways: &[bool] = if state.lost_replies < self.lost_replies { &[true, false] } else { &[true] };
             for node in 0..NODES {
-                for heard in &ways {
-                    if it.under_way[node] {
-                        actions.push(Action::Attempt { client, node, heard: *heard });
+                let may_arrive = self.late_attempts || matches!(it.phase, Phase::Idle | Phase::First(_));
+                for heard in ways.iter().copied() {
+                    if it.under_way[node] && may_arrive {
+                        actions.push(Action::Attempt { client, node, heard });
                     }
                     if matches!(&it.phase, Phase::Further { given, .. } if given[node].is_none()) {
-                        actions.push(Action::Raise { client, node, heard: *heard });
+                        actions.push(Action::Raise { client, node, heard });
                     }
                 }
-                let may_go = it.is_over() || self.leases == Leases::Broken;
+                let may_go = it.phase == Phase::Over || self.leases == Leases::Broken;
                 if state.nodes[node].inside[client] && may_go {
                     actions.push(Action::LetGo { client, node });
                 }
@@ -196,15 +216,15 @@ impl Model for RedLock {
         let mut state = before.clone();
         match action {
             Action::Attempt { client, node, heard } => {
-                let granted_before = state.largest_token();
-                let word = state.nodes[node].attempt(client, &self.shared);
+                let word = state.nodes[node].attempt(client, |client| self.clients[client] == Some(true));
+                let granted = state.granted;
                 let it = &mut state.clients[client];
                 if it.phase == Phase::Idle {
                     it.phase = Phase::First([None; NODES]);
-                    it.granted_before = granted_before;
+                    it.granted_before = granted;
                 }
                 it.under_way[node] = false;
-                // 'Busy' and silence come to the same: one state less.
+                // 'Busy' and silence come to the same: fewer states.
                 if let (Phase::First(words), Word::In(_), true) = (&mut it.phase, word, heard) {
                     words[node] = Some(word);
                 }
@@ -216,15 +236,19 @@ impl Model for RedLock {
                 given[node] = Some(if heard { word } else { Given::No });
                 state.lost_replies += u8::from(!heard);
             }
-            Action::Judge(client) => judge(&mut state.clients[client])?,
-            Action::End(client) => {
-                let it = &mut state.clients[client];
-                it.phase = Phase::Over(it.token());
-            }
+            Action::Judge(client) => state.judge(client),
+            Action::End(client) => state.end(client),
             Action::LetGo { client, node } => state.nodes[node].inside[client] = false,
             Action::Forget(node) => {
                 state.nodes[node] = Node::default();
                 state.has_forgotten = true;
+            }
+        }
+        if !self.late_attempts {
+            for it in &mut state.clients {
+                if !matches!(it.phase, Phase::Idle | Phase::First(_)) {
+                    it.under_way = [false; NODES];
+                }
             }
         }
         Some(state)
@@ -232,18 +256,9 @@ impl Model for RedLock {
 
     fn properties(&self) -> Vec<Property<Self>> {
         let mut properties = vec![
-            Property::always("tokens are unique", |_: &Self, state: &State| {
-                let mut tokens: Vec<u64> = state.clients.iter().filter_map(Client::token).collect();
-                let all = tokens.len();
-                tokens.sort_unstable();
-                tokens.dedup();
-                tokens.len() == all
-            }),
-            Property::always("who begins after a grant gets a larger token", |_: &Self, state: &State| {
-                state.clients.iter().all(|it| it.token().is_none_or(|token| token > it.granted_before))
-            }),
+            Property::always("tokens are unique and grow", |_: &Self, state: &State| !state.broken),
             Property::sometimes("somebody holds", |_: &Self, state: &State| {
-                state.clients.iter().any(|it| matches!(it.phase, Phase::Holds(_)))
+                state.clients.iter().any(|it| it.phase == Phase::Holds)
             }),
             Property::sometimes("a second round is needed", |_: &Self, state: &State| {
                 state.clients.iter().any(|it| matches!(it.phase, Phase::Further { .. }))
@@ -251,38 +266,13 @@ impl Model for RedLock {
         ];
         if self.leases == Leases::Kept {
             properties.push(Property::always("a writer holds alone", |model: &Self, state: &State| {
-                let holds = |client: &usize| matches!(state.clients[*client].phase, Phase::Holds(_));
+                let holds = |client: &usize| state.clients[*client].phase == Phase::Holds;
                 let holders: Vec<usize> = (0..CLIENTS).filter(holds).collect();
-                holders.len() < 2 || holders.iter().all(|client| model.shared[*client])
+                holders.len() < 2 || holders.iter().all(|client| model.clients[*client] == Some(true))
             }));
         }
         properties
     }
-}
-
-/// The client's part: exactly the engine's functions.
-fn judge(it: &mut Client) -> Option<()> {
-    match it.phase.clone() {
-        Phase::First(words) => {
-            let verdict = first_round(&words);
-            let inside = words.map(|word| matches!(word, Some(Word::In(_))));
-            // A node whose number it is already has given it.
-            it.judge(verdict, 0, inside);
-            if let (Phase::Further { number, given, .. }, Verdict::Raise(_)) = (&mut it.phase, verdict) {
-                for (given, word) in given.iter_mut().zip(words) {
-                    if word == Some(Word::In(*number)) {
-                        *given = Some(Given::Yes);
-                    }
-                }
-            }
-        }
-        Phase::Further { number, given, rounds } => {
-            let inside = given.map(|given| !matches!(given, Some(Given::No)));
-            it.judge(further_round(number, &given), rounds, inside);
-        }
-        _ => return None,
-    }
-    Some(())
 }
 
 fn check(model: RedLock) -> impl Checker<RedLock> {
@@ -291,29 +281,46 @@ fn check(model: RedLock) -> impl Checker<RedLock> {
     checker
 }
 
-const WRITERS: [bool; CLIENTS] = [false; CLIENTS];
-const A_WRITER_AND_READERS: [bool; CLIENTS] = [false, true, true];
+const WRITER: Option<bool> = Some(false);
+const READER: Option<bool> = Some(true);
 
 #[test]
 fn with_leases_kept_a_writer_holds_alone_and_tokens_grow() {
-    for shared in [WRITERS, A_WRITER_AND_READERS] {
-        let model = RedLock { shared, leases: Leases::Kept, a_node_may_forget: false, lost_replies: 1 };
-        check(model).assert_properties();
+    for clients in [[WRITER; 3], [WRITER, READER, READER]] {
+        check(RedLock {
+            clients,
+            leases: Leases::Kept,
+            a_node_may_forget: false,
+            lost_replies: 0,
+            late_attempts: false,
+        })
+        .assert_properties();
     }
 }
 
 #[test]
-fn tokens_grow_even_when_leases_are_broken() {
-    for shared in [WRITERS, A_WRITER_AND_READERS] {
-        let model = RedLock { shared, leases: Leases::Broken, a_node_may_forget: false, lost_replies: 0 };
-        check(model).assert_properties();
+fn tokens_grow_even_when_leases_are_broken_and_messages_come_late() {
+    for clients in [[WRITER, WRITER, None], [READER, READER, None]] {
+        check(RedLock {
+            clients,
+            leases: Leases::Broken,
+            a_node_may_forget: false,
+            lost_replies: 1,
+            late_attempts: true,
+        })
+        .assert_properties();
     }
 }
 
 /// The known danger, and the reason for `restart_delay`: the checker must find the break.
 #[test]
 fn a_node_that_forgets_breaks_it() {
-    let model = RedLock { shared: WRITERS, leases: Leases::Kept, a_node_may_forget: true, lost_replies: 0 };
-    let checker = check(model);
+    let checker = check(RedLock {
+        clients: [WRITER, WRITER, None],
+        leases: Leases::Kept,
+        a_node_may_forget: true,
+        lost_replies: 0,
+        late_attempts: false,
+    });
     checker.assert_any_discovery("a writer holds alone");
 }

@@ -7,9 +7,10 @@ for i = 1, #ARGV, 2 do
   if i > 1 then claim = redis.call('HGET', queue, id) end
   if claim and claim ~= LEFT then
     local expires_at = now + ttl_ms * 1000
-    redis.call('ZADD', expiries, expires_at, id)
-    if expires_at < due then
-      due = expires_at -- a fixed lease may end sooner
+    if id ~= sole then redis.call('ZADD', expiries, expires_at, id) end
+    -- A fixed lease may end sooner.
+    if id == sole or expires_at < due then
+      due = expires_at
       redis.call('HSET', queue, 'due', due)
     end
     longest_ms = math.max(longest_ms, ttl_ms)
@@ -20,7 +21,7 @@ for i = 1, #ARGV, 2 do
 end
 if longest_ms > 0 then
   outlive(queue, false, longest_ms)
-  outlive(expiries, false, longest_ms)
+  if not sole then outlive(expiries, false, longest_ms) end
   if waiting > 0 then outlive(waiters, false, longest_ms) end
 end
 return reply

@@ -5,12 +5,9 @@ if not mine or mine == LEFT then
   local ttl_ms = tonumber(ARGV[2])
   if ttl_ms > 0 and not mine then
     -- Its join may still be on its way, from a connection that was given up. It must not be let in later.
-    local expires_at = now + ttl_ms * 1000
-    due = math.min(due or expires_at, expires_at)
+    dies_at(ARGV[1], now + ttl_ms * 1000, ttl_ms)
     redis.call('HSET', queue, ARGV[1], LEFT, 'due', due)
-    redis.call('ZADD', expiries, expires_at, ARGV[1])
     outlive(queue, last == 0, ttl_ms)
-    outlive(expiries, held == 0, ttl_ms)
   end
   return 0
 end

@@ -1,25 +1,6 @@
--- What every script of the queue style begins with: the lock's state, and the few moves that change it.
---
--- KEYS 1  queue     HASH  the lock's state, and one field per claim: '<weight> <place> <channel> <demand> <holder>'
---      2  expiries  ZSET  claim id -> the time at which it dies, in microseconds of this server's clock
---      3  waiters   ZSET  claim id -> place, of the claims that do not hold; whoever is not in it holds
--- ARGV 1  the claim's id
---
--- After every script: the dead are gone, and whoever fits has been told. So held = 0 means that nobody is here.
-local queue, expiries, waiters = KEYS[1], KEYS[2], KEYS[3]
+-- The few moves that change a queue.
 
--- Law 7: expiry is judged by the server's clock.
-local clock = redis.call('TIME')
-local now = clock[1] * 1000000 + clock[2]
-
--- last: the last place given. held: the holders' summed weight. waiting: how many wait. due: no claim dies earlier.
-local state = redis.call('HMGET', queue, 'last', 'held', 'waiting', 'limit', 'shape', 'due', ARGV[1])
-local last, held, waiting = tonumber(state[1]) or 0, tonumber(state[2]) or 0, tonumber(state[3]) or 0
-local limit, shape, due, mine = tonumber(state[4]), state[5], tonumber(state[6]), state[7]
-
--- How long the keys outlive the last thing that happened to them, in milliseconds: the trace that lets tokens
--- grow even if the server's clock is set back, and the end of what crashed clients leave behind.
-local TRACE_MS = 600000
+local limit = shape and tonumber(string.match(shape, '%d+$'))
 
 local function weight_of(claim)
   return tonumber(string.match(claim, '^%d+'))
@@ -40,7 +21,12 @@ end
 -- Takes a claim out, wherever it stands. The caller grants and saves.
 local function remove(id, claim)
   redis.call('HDEL', queue, id)
-  redis.call('ZREM', expiries, id)
+  if id == sole then
+    redis.call('HDEL', queue, 'sole', 'due')
+    sole, due = false, nil
+  else
+    redis.call('ZREM', expiries, id)
+  end
   if waiting > 0 and redis.call('ZREM', waiters, id) == 1 then
     waiting = waiting - 1
   else
@@ -48,12 +34,13 @@ local function remove(id, claim)
   end
 end
 
--- An idle lock keeps nothing but the last place.
+-- An idle lock keeps nothing but the last place, and the marks of those who left before they arrived.
 local function save()
   if held > 0 then
-    redis.call('HSET', queue, 'last', last, 'held', held, 'waiting', waiting, 'limit', limit, 'shape', shape, 'due', due)
+    redis.call('HSET', queue, 'last', last, 'held', held, 'waiting', waiting, 'shape', shape, 'due', due)
   else
-    redis.call('HDEL', queue, 'held', 'waiting', 'limit', 'shape')
+    redis.call('HDEL', queue, 'held', 'waiting', 'shape')
+    if redis.call('EXISTS', expiries) == 0 then redis.call('HDEL', queue, 'due') end
   end
 end
 
@@ -66,17 +53,28 @@ local function outlive(key, is_new, ttl_ms)
   end
 end
 
+-- Enters when a claim dies. It is not the only one any more.
+local function dies_at(id, expires_at, ttl_ms)
+  if sole then
+    redis.call('ZADD', expiries, due, sole)
+    redis.call('PEXPIRE', expiries, redis.call('PTTL', queue))
+    redis.call('HDEL', queue, 'sole')
+    sole = false
+  end
+  redis.call('ZADD', expiries, expires_at, id)
+  outlive(expiries, not due, ttl_ms)
+  due = math.min(due or expires_at, expires_at)
+end
+
 -- Law 2: removes the dead for good, then grants. Costs nothing before the first of them can be dead.
 local function prune()
   if not due or now < due then return end
-  local dead = redis.call('ZRANGEBYSCORE', expiries, '-inf', now)
+  local dead = sole and {sole} or redis.call('ZRANGEBYSCORE', expiries, '-inf', now)
   for _, id in ipairs(dead) do
-    local claim = redis.call('HGET', queue, id)
-    remove(id, claim)
+    remove(id, redis.call('HGET', queue, id))
     if id == ARGV[1] then mine = false end
   end
-  local first = redis.call('ZRANGE', expiries, 0, 0, 'WITHSCORES')[2]
-  due = tonumber(first) or false
+  due = tonumber(redis.call('ZRANGE', expiries, 0, 0, 'WITHSCORES')[2])
   if due then redis.call('HSET', queue, 'due', due) else redis.call('HDEL', queue, 'due') end
   if #dead > 0 then
     grant()
@@ -105,3 +103,4 @@ end
 local LEFT = '0 0 - - -'
 
 prune()
+
