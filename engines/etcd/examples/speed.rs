@@ -15,8 +15,8 @@ use lockkeeper_testkit::Etcd;
 use std::time::{Duration, Instant};
 use tonic::transport::{Channel, Endpoint};
 
-const ROUND: Duration = Duration::from_millis(1500);
-const ROUNDS: usize = 5;
+const ROUND: Duration = Duration::from_millis(250);
+const ROUNDS: usize = 24;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
@@ -29,7 +29,7 @@ async fn main() {
         LeaseClient::new(channel.clone()).lease_grant(request).await.expect("a lease").into_inner().id;
     for tasks in [1, 64] {
         let (mut floor, mut ours, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
-        // In turns, so that a busy neighbour slows all of them.
+        // In many short turns, so that a busy neighbour slows all of them.
         for _ in 0..ROUNDS {
             floor.push(rate(tasks, |task| bare_pairs(channel.clone(), lease, task)).await);
             ours.push(rate(tasks, |task| our_pairs(keeper.clone(), task)).await);

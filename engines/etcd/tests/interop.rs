@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{address, keeper, look, server, soon, until_waiting};
+use common::{address, all_done, keeper, look, server, soon, until_waiting};
 use lockkeeper::{Demand, Keeper};
 use std::path::Path;
 use std::process::Stdio;
@@ -153,9 +153,7 @@ async fn an_unprotected_counter_stays_exact_under_contention() {
             }
         }));
     }
-    for task in tasks {
-        soon("everybody's turn", task).await.expect("no panic");
-    }
+    all_done(tasks).await;
     let count = std::fs::read_to_string(&file).expect("the counter");
     assert_eq!(count.trim(), (2 * clients * rounds).to_string());
 }

@@ -35,6 +35,16 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(limit, future).await.unwrap_or_else(|_| panic!("{what}: not within {limit:?}"))
 }
 
+/// The same for a whole crowd.
+pub(crate) async fn all_done(tasks: Vec<tokio::task::JoinHandle<()>>) {
+    for task in tasks {
+        tokio::time::timeout(Duration::from_secs(120), task)
+            .await
+            .expect("everybody's turn")
+            .expect("no panic");
+    }
+}
+
 /// Looks again and again until the condition holds.
 pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     soon(what, async {
