@@ -35,6 +35,8 @@ pub(crate) struct Record {
     pub(crate) node: Option<Node>,
     /// A create was sent on this connection of the session, and its answer has not been seen (Law 4).
     pub(crate) doubt: Option<u64>,
+    /// A downgrade was sent, and its answer has not been seen: the node may be another by now.
+    pub(crate) moving: bool,
     /// A delete was sent, and its answer has not been seen.
     pub(crate) leaving: bool,
     /// Paths of the nodes it waits for, as of its last look.
@@ -67,6 +69,7 @@ impl Book {
             session,
             node: None,
             doubt: None,
+            moving: false,
             leaving: false,
             blockers: Vec::new(),
             lapses_at: Moment::NEVER,
@@ -85,11 +88,25 @@ impl Book {
         }
     }
 
+    /// To be noted before the claim's node is replaced by another.
+    pub(crate) fn moving(&self, id: ClaimId) {
+        if let Some(record) = self.records().get_mut(&id) {
+            record.moving = true;
+        }
+    }
+
     /// Where the claim's node is now.
     pub(crate) fn moved(&self, id: ClaimId, node: Node) {
         if let Some(record) = self.records().get_mut(&id) {
-            record.node = Some(node);
+            (record.node, record.moving) = (Some(node), false);
         }
+    }
+
+    /// Whether this is still the claim's only node, as far as we know.
+    pub(crate) fn is_settled(&self, id: ClaimId, czxid: i64) -> bool {
+        self.records().get(&id).is_some_and(|record| {
+            !record.moving && record.node.as_ref().is_some_and(|node| node.czxid == czxid)
+        })
     }
 
     /// The keeper wants the claim to live this long from now on.

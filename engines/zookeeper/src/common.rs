@@ -8,7 +8,9 @@ use crate::lapse;
 use crate::protocol::{self, Mode, Request, Stat, Step};
 use crate::session::Session;
 use crate::sessions::Sessions;
-use lockkeeper_core::{ClaimView, Clock, Demand, Kept, Left, LockName, Renewal, Result, Standing, Token};
+use lockkeeper_core::{
+    ClaimId, ClaimView, Clock, Demand, Kept, Left, LockName, Renewal, Result, Standing, Token,
+};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -56,48 +58,65 @@ impl Common {
         Ok(())
     }
 
-    /// Renews all claims in one go: asks the leader whether the session lives, and looks whether each node is
-    /// still the one that was made.
+    /// Renews all claims in one go: looks whether each node is still the one that was made, and says as of when
+    /// the leader is known to have had the session.
     ///
-    /// Any server answers a read, even one that has lost its leader and does not know it yet. A sync goes through
-    /// the leader, which refuses it if the session has expired. So its answer is the sign of life to count from.
+    /// If the look takes too long, that moment is enough: the session is what keeps the nodes.
     pub(crate) async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
         let failed = |failure: Failure| failure.into_error("renew");
         let session = self.sessions.present();
-        match session.connected(self.limit()).await {
-            Err(Failure::Expired | Failure::AuthFailed) => return Ok(all_dead(renewals)),
-            connected => connected.map_err(failed)?,
+        for renewal in renewals {
+            self.book.renewed(renewal.claim.id, renewal.ttl);
         }
-        let as_of = Clock::Boot.now();
-        let mut dead = Vec::new();
+        let patience = self.sessions.trusted() / 12;
+        let looked = tokio::time::timeout(patience, self.look_after(&session, renewals)).await;
+        let why = match looked {
+            Ok(Ok(kept)) => return Ok(kept),
+            Ok(Err(Failure::Expired | Failure::AuthFailed)) => return Ok(all_dead(renewals)),
+            Ok(Err(failure)) => failure,
+            Err(_) => Failure::Unknown(format!("nothing within {patience:?}")),
+        };
+        let recently = Clock::Boot.now().minus(self.sessions.trusted() / 4);
+        match session.alive_as_of().filter(|alive| *alive >= recently) {
+            Some(as_of) => Ok(Kept { dead: self.of_other_sessions(&session, renewals), as_of: Some(as_of) }),
+            None => Err(failed(why)),
+        }
+    }
+
+    /// The claims that died with an earlier session.
+    fn of_other_sessions(&self, session: &Session, renewals: &[Renewal]) -> Vec<ClaimId> {
+        let ids = renewals.iter().map(|renewal| renewal.claim.id);
+        ids.filter(|id| self.book.node(*id).is_none_or(|node| node.session != session.id())).collect()
+    }
+
+    async fn look_after(&self, session: &Session, renewals: &[Renewal]) -> Result<Kept, Failure> {
+        session.connected(self.limit()).await?;
+        let sent = Clock::Boot.now();
+        let mut dead = self.of_other_sessions(session, renewals);
         let mut batch = session.batch();
         let sign_of_life = batch.add(Request::sync("/"), |_| Ok(()));
         let mut looks = Vec::with_capacity(renewals.len());
         for renewal in renewals {
             let id = renewal.claim.id;
-            match self.book.node(id).filter(|node| node.session == session.id()) {
-                Some(node) => {
-                    self.book.renewed(id, renewal.ttl);
-                    let look = batch.add(Request::exists(&node.path), protocol::read_stat);
-                    looks.push((id, node.czxid, look));
-                }
-                None => dead.push(id),
+            if let Some(node) = self.book.node(id).filter(|node| node.session == session.id()) {
+                let look = batch.add(Request::exists(&node.path), protocol::read_stat);
+                looks.push((id, node.czxid, look));
             }
         }
         batch.send();
-        match sign_of_life.within(self.limit()).await {
-            Err(Failure::Expired) => return Ok(all_dead(renewals)),
-            alive => alive.map_err(failed)?,
-        }
+        sign_of_life.within(self.limit()).await?;
         for (id, czxid, look) in looks {
             match look.within(self.limit()).await {
                 Ok(stat) if stat.czxid == czxid && stat.ephemeral_owner == session.id() => {}
-                Ok(_) | Err(Failure::Refused(code::NO_NODE)) => dead.push(id),
-                Err(Failure::Expired) => return Ok(all_dead(renewals)),
-                Err(failure) => return Err(failed(failure)),
+                // A downgrade may have put another node in its place since we asked.
+                Ok(_) | Err(Failure::Refused(code::NO_NODE)) if self.book.is_settled(id, czxid) => {
+                    dead.push(id)
+                }
+                Ok(_) | Err(Failure::Refused(code::NO_NODE)) => {}
+                Err(failure) => return Err(failure),
             }
         }
-        Ok(Kept { dead, as_of: Some(as_of) })
+        Ok(Kept { dead, as_of: Some(sent) })
     }
 
     /// Deletes a claim's node, and no later one at the same path.

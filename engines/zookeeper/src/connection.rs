@@ -1,25 +1,25 @@
-//! The task behind a session: connects, greets, pings, reads replies, and connects again.
+//! The task behind a session: connects, greets, shows life, reads replies, and connects again.
 
 use crate::config::Settings;
 use crate::failure::{Failure, code};
 use crate::jute::Reader;
-use crate::protocol::{self, Header, Request, Welcome, XID_AUTH, XID_EVENT, XID_PING, XID_SET_WATCHES};
+use crate::protocol::{self, Header, Request, Welcome, XID_AUTH, XID_EVENT, XID_SET_WATCHES};
 use crate::transport::{self, Incoming, Outgoing};
-use crate::wire::{Shared, Status};
+use crate::wire::{Awaited, Shared, Status};
 use rand::seq::SliceRandom as _;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often a ping is sent, as a part of the session's timeout. Together with half a tick of the server (at
+/// How often a sign of life is sent, as a part of the session's timeout. Together with half a tick of the server (at
 /// most a quarter of the timeout, with the server's defaults) it is the third of the timeout that the keeper
 /// does not count on: see [`trusted`].
-const PINGS_PER_TIMEOUT: u32 = 12;
+const PULSES_PER_TIMEOUT: u32 = 12;
 
 /// How long a claim may be trusted after a request that reached the leader, of a session with this timeout.
 ///
 /// A server that is not the leader tells it of our signs of life only every half tick. If it is cut off, the
-/// leader counts the timeout from an earlier sign than our last one: one ping and half a tick earlier.
+/// leader counts the timeout from an earlier sign than our last one: one pulse and half a tick earlier.
 pub(crate) fn trusted(timeout: Duration) -> Duration {
     timeout * 2 / 3
 }
@@ -79,7 +79,7 @@ fn lost(error: impl std::fmt::Display) -> Failure {
 
 /// Connects to one server and opens the session there, or takes it up again.
 async fn greet(shared: &Shared, settings: &Settings, server: usize) -> Result<(Link, Welcome), Failure> {
-    let patience = (settings.timeout / 4).clamp(Duration::from_millis(250), Duration::from_secs(5));
+    let patience = (settings.timeout / 6).clamp(Duration::from_millis(250), Duration::from_secs(5));
     let greeting = async {
         let (incoming, outgoing) = transport::connect(settings, server).await.map_err(lost)?;
         let mut link = Link { incoming, outgoing, buffer: Vec::new() };
@@ -141,15 +141,15 @@ impl Link {
     }
 }
 
-/// Reads replies and events, and pings; ends when the server is silent for too long.
+/// Reads replies and events, and shows life; ends when the server is silent for too long.
 async fn receive(
     incoming: &mut Incoming,
     mut buffer: Vec<u8>,
     shared: &Shared,
     timeout: Duration,
 ) -> Failure {
-    let mut pings = tokio::time::interval(timeout / PINGS_PER_TIMEOUT);
-    pings.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut pulses = tokio::time::interval(timeout / PULSES_PER_TIMEOUT);
+    pulses.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let longest_silence = timeout * 2 / 5;
     let mut heard = Instant::now();
     let mut ticks = 0u32;
@@ -165,13 +165,13 @@ async fn receive(
                     return failure;
                 }
             }
-            _ = pings.tick() => {
+            _ = pulses.tick() => {
                 if heard.elapsed() > longest_silence {
                     return lost(format_args!("silent for {:?}", heard.elapsed()));
                 }
-                shared.send_aside(Request::ping());
+                shared.send_pulse();
                 ticks = ticks.wrapping_add(1);
-                if ticks.is_multiple_of(16 * PINGS_PER_TIMEOUT) {
+                if ticks.is_multiple_of(16 * PULSES_PER_TIMEOUT) {
                     shared.wire().prune_watches();
                 }
             }
@@ -205,14 +205,19 @@ fn handle(mut reader: Reader<'_>, shared: &Shared) -> Result<(), Failure> {
             shared.wire().fired(&path);
             Ok(())
         }
-        (XID_PING | XID_AUTH | XID_SET_WATCHES, _) => Ok(()),
+        (XID_AUTH | XID_SET_WATCHES, _) => Ok(()),
         (xid, code) => {
             let mut wire = shared.wire();
             wire.last_zxid = wire.last_zxid.max(header.zxid);
-            let reply = wire.take_reply(xid).ok_or_else(|| lost("a reply nobody asked for"))?;
-            drop(wire);
-            let answer = if code == 0 { Ok(reader.0.to_vec()) } else { Err(Failure::Refused(code)) };
-            let _ = reply.send(answer);
+            match wire.take_awaited(xid).ok_or_else(|| lost("a reply nobody asked for"))? {
+                Awaited::Pulse(sent) if code == 0 => wire.alive(sent),
+                Awaited::Pulse(_) => {}
+                Awaited::By(reply) => {
+                    drop(wire);
+                    let answer = if code == 0 { Ok(reader.0.to_vec()) } else { Err(Failure::Refused(code)) };
+                    let _ = reply.send(answer);
+                }
+            }
             Ok(())
         }
     }

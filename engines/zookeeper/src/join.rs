@@ -96,7 +96,7 @@ impl ZooKeeperQueue {
         directory: &str,
     ) -> Result<Option<(Node, Vec<String>)>, Failure> {
         let limit = self.0.limit();
-        let children = match session.children(directory, limit).await {
+        let children = match session.children_now(directory, limit).await {
             Err(Failure::Refused(code::NO_NODE)) => return Ok(None),
             children => children?,
         };

@@ -16,7 +16,7 @@ impl ZooKeeperQueue {
         };
         let Some(session) = self.0.sessions.living(record.session) else { return Ok(Left::NotThere) };
         session.connected(self.0.limit()).await?;
-        let Some(node) = record.node.as_ref().filter(|_| record.doubt.is_none()) else {
+        let Some(node) = record.node.as_ref().filter(|_| record.doubt.is_none() && !record.moving) else {
             return self.leave_by_id(claim, Some(&record)).await;
         };
         self.0.book.leaving(claim.id);
@@ -72,7 +72,7 @@ pub(crate) async fn delete_by_id(
     claim: &Claim,
     limit: Duration,
 ) -> Result<Left, Failure> {
-    let children = match session.children(directory, limit).await {
+    let children = match session.children_now(directory, limit).await {
         Err(Failure::Refused(code::NO_NODE)) => return Ok(Left::NotThere),
         children => children?,
     };

@@ -4,7 +4,6 @@ use crate::jute::{Garbled, Reader, Writer};
 
 /// Numbers of requests that are not answered to anybody in particular.
 pub(crate) const XID_EVENT: i32 = -1;
-pub(crate) const XID_PING: i32 = -2;
 pub(crate) const XID_AUTH: i32 = -4;
 pub(crate) const XID_SET_WATCHES: i32 = -8;
 
@@ -15,7 +14,6 @@ const OP_GET_DATA: i32 = 4;
 const OP_SET_DATA: i32 = 5;
 const OP_GET_CHILDREN: i32 = 8;
 const OP_SYNC: i32 = 9;
-const OP_PING: i32 = 11;
 const OP_CHECK: i32 = 13;
 const OP_MULTI: i32 = 14;
 /// Answers with the node's stat, but not as a step of a multi: there the server answers as to the older one.
@@ -127,10 +125,6 @@ impl Request {
         }
         multi_header(&mut request.0, -1, true);
         request
-    }
-
-    pub(crate) fn ping() -> Self {
-        Self::new(XID_PING, OP_PING)
     }
 
     pub(crate) fn close() -> Self {
@@ -355,6 +349,6 @@ mod tests {
         let frame = Request::delete("/a").frame(7);
         assert_eq!(frame.len(), 4 + 4 + 4 + (4 + 2) + 4);
         assert_eq!(frame[..8], [0, 0, 0, 18, 0, 0, 0, 7]);
-        assert_eq!(Request::ping().frame(7)[4..8], XID_PING.to_be_bytes());
+        assert_eq!(Request::auth("digest", b"a:b").frame(7)[4..8], XID_AUTH.to_be_bytes());
     }
 }

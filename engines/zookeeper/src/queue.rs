@@ -39,6 +39,7 @@ impl ZooKeeperQueue {
             Step::Create { path: &path, data: &data, acl: &settings.acl, mode: Mode::Ephemeral },
             Step::Delete { path: &node.path },
         ];
+        self.0.book.moving(claim.id);
         let mut batch = session.batch();
         let replaced = batch.add(Request::multi(&steps), protocol::read_multi);
         let stat = batch.add(Request::exists(&path), protocol::read_stat);

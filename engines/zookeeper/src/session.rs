@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::jute::{Garbled, Reader};
 use crate::protocol::{self, Created, Outcome, Request, Stat};
 use crate::wire::{Bell, Reply, Shared, Status};
+use lockkeeper_core::Moment;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -72,6 +73,20 @@ impl Session {
         }
         let now = self.shared.status.borrow().clone();
         now.as_failure().map_or(Ok(()), Err)
+    }
+
+    /// When the last sign of life was sent that the leader has answered.
+    pub(crate) fn alive_as_of(&self) -> Option<Moment> {
+        self.shared.wire().alive_as_of()
+    }
+
+    /// A directory's children as of now: for a look after a reconnect, when another server may lag behind.
+    pub(crate) async fn children_now(&self, path: &str, limit: Duration) -> Result<Vec<String>, Failure> {
+        let mut batch = self.batch();
+        let _synced = batch.add(Request::sync(path), |_| Ok(()));
+        let children = batch.children(path);
+        batch.send();
+        children.within(limit).await
     }
 
     /// Several requests that go out in one piece.

@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::protocol::Request;
+use lockkeeper_core::{Clock, Moment};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,6 +12,14 @@ use tokio::sync::{Notify, oneshot, watch};
 
 /// Where the answer to a request goes.
 pub(crate) type Reply = oneshot::Sender<Result<Vec<u8>, Failure>>;
+
+/// What a reply is awaited for.
+#[derive(Debug)]
+pub(crate) enum Awaited {
+    By(Reply),
+    /// A sign of life sent at this moment.
+    Pulse(Moment),
+}
 
 /// Rung once by a watch; a ring before anybody listens is kept.
 pub(crate) type Bell = Arc<Notify>;
@@ -62,7 +71,9 @@ pub(crate) struct Wire {
     /// For writing straight from the caller's thread, which saves a switch of threads; not with TLS.
     stream: Option<Arc<TcpStream>>,
     out: Vec<u8>,
-    in_flight: VecDeque<(i32, Reply)>,
+    in_flight: VecDeque<(i32, Awaited)>,
+    /// When the last pulse was sent that the leader has answered.
+    alive_as_of: Option<Moment>,
     last_xid: i32,
     watches: HashMap<String, Vec<Weak<Notify>>>,
     pub(crate) last_zxid: i64,
@@ -79,6 +90,7 @@ impl Shared {
             stream: None,
             out: Vec::new(),
             in_flight: VecDeque::new(),
+            alive_as_of: None,
             last_xid: 0,
             watches: HashMap::new(),
             last_zxid: 0,
@@ -115,7 +127,7 @@ impl Shared {
         for (request, reply) in requests {
             let xid = wire.next_xid();
             bytes.extend(request.frame(xid));
-            wire.in_flight.push_back((xid, reply));
+            wire.in_flight.push_back((xid, Awaited::By(reply)));
         }
         if wire.write(bytes) {
             drop(wire);
@@ -123,9 +135,16 @@ impl Shared {
         }
     }
 
-    /// Sends something nobody awaits a reply to.
-    pub(crate) fn send_aside(&self, request: Request) {
-        if self.wire().write(request.frame(0)) {
+    /// Shows the leader that we live, and notes when it answers.
+    ///
+    /// Any server answers a ping, even one that has lost its leader and does not know it yet. A sync goes
+    /// through the leader, which refuses it if the session has expired.
+    pub(crate) fn send_pulse(&self) {
+        let mut wire = self.wire();
+        let xid = wire.next_xid();
+        wire.in_flight.push_back((xid, Awaited::Pulse(Clock::Boot.now())));
+        if wire.write(Request::sync("/").frame(xid)) {
+            drop(wire);
             self.bytes_wait.notify_one();
         }
     }
@@ -163,8 +182,10 @@ impl Shared {
         };
         // First the status: whoever gets a failure and asks again must not find 'connected'.
         self.status.send_replace(status);
-        for (_, reply) in in_flight {
-            let _ = reply.send(Err(failure.clone()));
+        for (_, awaited) in in_flight {
+            if let Awaited::By(reply) = awaited {
+                let _ = reply.send(Err(failure.clone()));
+            }
         }
     }
 
@@ -236,13 +257,18 @@ impl Wire {
         std::mem::take(&mut self.out)
     }
 
-    /// The reply this number belongs to; replies come in the order of requests.
-    pub(crate) fn take_reply(&mut self, xid: i32) -> Option<Reply> {
-        let (expected, _) = self.in_flight.front()?;
-        if *expected != xid {
-            return None;
-        }
-        self.in_flight.pop_front().map(|(_, reply)| reply)
+    /// What this reply was awaited for; replies come in the order of requests.
+    pub(crate) fn take_awaited(&mut self, xid: i32) -> Option<Awaited> {
+        self.in_flight.pop_front_if(|(expected, _)| *expected == xid).map(|(_, awaited)| awaited)
+    }
+
+    /// The leader has answered a pulse of this moment.
+    pub(crate) fn alive(&mut self, as_of: Moment) {
+        self.alive_as_of = self.alive_as_of.max(Some(as_of));
+    }
+
+    pub(crate) fn alive_as_of(&self) -> Option<Moment> {
+        self.alive_as_of
     }
 
     /// Remembers who wants to know of a node, before the request is sent. Nodes of claims are never made
