@@ -1,7 +1,7 @@
 //! The connection: short transactions run inline, and a busy database is tried again without blocking a thread.
 
 use crate::config::Config;
-use crate::time::Time;
+use crate::time::{Time, micros, wall_micros};
 use lockkeeper_core::{Clock, Error, Result};
 use rand::RngExt as _;
 use rusqlite::config::DbConfig;
@@ -18,6 +18,9 @@ const LONGEST_PAUSE_MS: u64 = 10;
 /// After how many pages the write-ahead log is folded into the file, which takes two waits for the disk. Locks change the
 /// same few pages over and over, so a longer log than SQLite's default of 1000 pages means fewer waits and no more work.
 const CHECKPOINT_PAGES: i64 = 4000;
+
+/// How far ahead the horizon of tokens is set, so that it is rarely written.
+const HORIZON_MICROS: i64 = 60_000_000;
 
 /// One connection, which all claims of this process share: SQLite lets writers take turns anyway.
 #[derive(Debug)]
@@ -83,8 +86,6 @@ impl Database {
     }
 }
 
-const COUNTER: &str = include_str!("sql/counter.sql");
-
 /// The version of the tables.
 const LAYOUT: i64 = 1;
 
@@ -121,13 +122,10 @@ fn prepare(
     }
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
-    let layout = match layout(connection, style)? {
-        Some(layout) => layout,
-        None => {
-            transaction(connection, || connection.execute_batch(schema))?;
-            layout(connection, style)?.unwrap_or_default()
-        }
-    };
+    if layout(connection, style, time)?.is_none() {
+        transaction(connection, || connection.execute_batch(schema))?;
+    }
+    let layout = layout(connection, style, time)?.unwrap_or_default();
     if layout != LAYOUT {
         return Err(Unfit::Other(format!(
             "its tables have layout {layout}; this version of lockkeeper knows layout {LAYOUT}"
@@ -137,20 +135,55 @@ fn prepare(
 }
 
 /// The layout of the style's tables, if they are there.
-fn layout(connection: &Connection, style: &str) -> Sql<Option<i64>> {
+fn layout(connection: &Connection, style: &str, time: &Time) -> Sql<Option<i64>> {
     if !connection.table_exists(None, "lockkeeper_counter")? {
         return Ok(None);
     }
-    connection.query_row(COUNTER, [style], |row| row.get(2)).optional()
+    counter(connection, style, time).map(|counter| counter.layout).optional()
 }
 
-/// On the first visit after a boot, every claim in the database is dead: its clock has gone.
-pub(crate) fn meet_boot(connection: &Connection, style: &str, forget_all: &str, time: &Time) -> Sql<()> {
-    let mut new_boot = connection.prepare_cached(include_str!("sql/new_boot.sql"))?;
-    if new_boot.execute((&time.boot, style))? > 0 {
+/// What the database says about numbers.
+struct Counter {
+    horizon: i64,
+    base: i64,
+    same_boot: bool,
+    layout: i64,
+}
+
+fn counter(connection: &Connection, style: &str, time: &Time) -> Sql<Counter> {
+    connection.prepare_cached(include_str!("sql/counter.sql"))?.query_row([style], |row| {
+        Ok(Counter {
+            horizon: row.get(0)?,
+            base: row.get(1)?,
+            same_boot: row.get_ref(2)?.as_str()? == time.boot,
+            layout: row.get(3)?,
+        })
+    })
+}
+
+/// On the first visit after a boot, every claim in the database is dead, for its clock is gone. The base is chosen so that
+/// tokens go on growing: beyond the horizon, and beyond the wall clock in case a power cut has undone the horizon.
+fn meet_boot(connection: &Connection, style: &str, forget_all: &str, time: &Time) -> Sql<()> {
+    let counter = counter(connection, style, time)?;
+    if !counter.same_boot {
+        let start = counter.horizon.saturating_add(1).max(wall_micros());
+        let base = start.saturating_sub(micros(time.now()));
+        connection.prepare_cached(include_str!("sql/new_boot.sql"))?.execute((&time.boot, base, style))?;
         connection.prepare_cached(forget_all)?.execute([])?;
     }
     Ok(())
+}
+
+/// The next place or token of the style, in the present transaction: the shared clock, read while we have the write lock,
+/// is later than at every commit before. (Two grants of one lock are commits apart, which take many microseconds.)
+pub(crate) fn next(connection: &Connection, style: &str, time: &Time) -> Sql<i64> {
+    let counter = counter(connection, style, time)?;
+    let next = counter.base.saturating_add(micros(time.now()));
+    if next > counter.horizon {
+        let horizon = next.saturating_add(HORIZON_MICROS);
+        connection.prepare_cached(include_str!("sql/raise.sql"))?.execute((horizon, style))?;
+    }
+    Ok(next)
 }
 
 /// Runs the work in a transaction that has the write lock from its start, so that what it reads stays true until it
@@ -174,23 +207,6 @@ impl Drop for OpenTransaction<'_> {
             let _ = self.0.execute_batch("ROLLBACK");
         }
     }
-}
-
-/// The next place or token of the style, in the present transaction: larger than the last one, and than what a power cut
-/// may have undone, for the wall clock has moved on since.
-///
-/// In two statements, since `UPDATE … RETURNING` makes SQLite build a table for its answer, which costs more than both.
-pub(crate) fn next(connection: &Connection, style: &str, forget_all: &str, time: &Time) -> Sql<i64> {
-    let counter = connection
-        .prepare_cached(COUNTER)?
-        .query_row([style], |row| Ok((row.get::<_, i64>(0)?, row.get_ref(1)?.as_str()? == time.boot)));
-    let (last, same_boot) = counter?;
-    if !same_boot {
-        meet_boot(connection, style, forget_all, time)?;
-    }
-    let next = last.saturating_add(1).max(crate::time::wall_micros());
-    connection.prepare_cached(include_str!("sql/count.sql"))?.execute((next, style))?;
-    Ok(next)
 }
 
 /// Whether another connection was at work, so that the same call will succeed.

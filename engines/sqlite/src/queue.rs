@@ -175,7 +175,8 @@ fn join(connection: &Connection, time: &Time, claim: &Claim, wake: &str) -> Sql<
     {
         return Ok(Entered::Refused(oldest.demand.shape(), rings));
     }
-    let place = database::next(connection, STYLE, FORGET_ALL, time)?;
+    // Law 1: behind everybody, whatever the clock says.
+    let place = database::next(connection, STYLE, time)?.max(line.0.last().map_or(0, |last| last.place + 1));
     let now = time.now();
     let Holder { text, host, pid } = claim.holder.as_ref();
     connection.prepare_cached(include_str!("sql/queue/join.sql"))?.execute((

@@ -69,9 +69,8 @@ impl SqliteRows {
         id: ClaimId,
     ) -> Result<Left> {
         let id = id.to_string();
-        let removed = self.database.run(doing, limit, |connection, time| {
-            transaction(connection, || remove(connection, time, name.as_str(), &id))
-        });
+        let removed =
+            self.database.run(doing, limit, |connection, time| remove(connection, time, name.as_str(), &id));
         Ok(if removed.await? { Left::Left } else { Left::NotThere })
     }
 }
@@ -117,41 +116,42 @@ fn look(connection: &Connection, lock: &str, id: &str) -> Sql<Option<Held>> {
     held.optional()
 }
 
-/// The answer that a living row gives; nothing if the lock is free.
-fn answer(held: Option<Held>, now: i64) -> Option<Answer> {
-    let held = held.filter(|held| held.expires_at > now)?;
-    Some(match held.by_us {
-        true => Answer::Granted(Grant { token: held.token }),
-        false => Answer::Busy { free_in: Some(between(now, held.expires_at)) },
-    })
+impl Held {
+    /// What the living row answers to an attempt (Law 4: our own is found again).
+    fn answer(&self, now: i64) -> Answer {
+        match self.by_us {
+            true => Answer::Granted(Grant { token: self.token }),
+            false => Answer::Busy { free_in: Some(between(now, self.expires_at)) },
+        }
+    }
 }
 
 fn attempt(connection: &Connection, time: &Time, claim: &Claim, thread: &str) -> Sql<Answer> {
     let (lock, id) = (claim.name.as_str(), claim.id.to_string());
-    // A look without the write lock first, so that those who retry do not stand in the owner's way. It decides
-    // nothing but 'busy'; a lock that seems free is taken, or not, by the transaction.
-    if let Some(busy @ Answer::Busy { .. }) = answer(look(connection, lock, &id)?, time.now()) {
-        return Ok(busy);
-    }
     transaction(connection, || {
-        let now = time.now();
-        if let Some(answer) = answer(look(connection, lock, &id)?, now) {
-            return Ok(answer);
-        }
-        let token = database::next(connection, STYLE, FORGET_ALL, time)?;
+        // Both clocks are read while we have the write lock: the token is larger than every earlier one, and an owner
+        // whose renewal was committed in time is seen as alive.
+        let (token, now) = (database::next(connection, STYLE, time)?, time.now());
         let Holder { text, host, pid } = claim.holder.as_ref();
         let expires_at = now.saturating_add(nanos(claim.ttl));
         let row = (lock, token, &id, text, host, pid, thread, now, expires_at);
-        connection.prepare_cached(include_str!("sql/row/attempt.sql"))?.execute(row)?;
-        Ok(Answer::Granted(Grant { token: Token(token.unsigned_abs()) }))
+        if connection.prepare_cached(include_str!("sql/row/attempt.sql"))?.execute(row)? > 0 {
+            return Ok(Answer::Granted(Grant { token: Token(token.unsigned_abs()) }));
+        }
+        let held = look(connection, lock, &id)?;
+        Ok(held.map_or(Answer::Busy { free_in: None }, |held| held.answer(now)))
     })
 }
 
 /// Deletes the claim's own row; answers whether it was alive.
 fn remove(connection: &Connection, time: &Time, lock: &str, id: &str) -> Sql<bool> {
-    let Some(held) = look(connection, lock, id)?.filter(|held| held.by_us) else { return Ok(false) };
-    connection.prepare_cached(include_str!("sql/row/leave.sql"))?.execute((lock, id))?;
-    Ok(held.expires_at > time.now())
+    let mut leave = connection.prepare_cached(include_str!("sql/row/leave.sql"))?;
+    if leave.execute((lock, id, time.now()))? > 0 {
+        return Ok(true);
+    }
+    // An expired row of ours is no hold any more, but need not wait for the cleaner.
+    leave.execute((lock, id, 0))?;
+    Ok(false)
 }
 
 fn keep(connection: &Connection, time: &Time, renewals: &[Renewal]) -> Sql<Vec<ClaimId>> {
