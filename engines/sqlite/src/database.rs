@@ -6,6 +6,7 @@ use lockkeeper_core::{Clock, Error, Result};
 use rand::RngExt as _;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ const HORIZON_MICROS: i64 = 60_000_000;
 pub(crate) struct Database {
     connection: Mutex<Connection>,
     pub(crate) time: Time,
+    pub(crate) numbers: Numbers,
 }
 
 /// What a transaction answers when it could not be run.
@@ -43,9 +45,9 @@ impl Database {
         let connection = Connection::open_with_flags(&config.path, flags)
             .map_err(|error| explain("open the database", error))?;
         let give_up_at = Clock::Boot.now().plus(limit);
-        loop {
+        let base = loop {
             match prepare(&connection, config.style, schema, forget_all, &time) {
-                Ok(()) => break,
+                Ok(base) => break base,
                 // The change to WAL does not wait for others by itself when several processes come first together.
                 Err(Unfit::Sql(error)) if is_busy(&error) && Clock::Boot.now() < give_up_at => {
                     std::thread::sleep(Duration::from_millis(rand::rng().random_range(1..10)));
@@ -53,8 +55,9 @@ impl Database {
                 Err(Unfit::Sql(error)) => return Err(explain("open the database", error)),
                 Err(Unfit::Other(why)) => return Err(Error::permanent("sqlite", "open the database", why)),
             }
-        }
-        Ok(Self { connection: Mutex::new(connection), time })
+        };
+        let numbers = Numbers { style: config.style, base, horizon: AtomicI64::new(i64::MIN) };
+        Ok(Self { connection: Mutex::new(connection), time, numbers })
     }
 
     /// Runs the work inline, again and again while another process writes, at most for the time given.
@@ -65,14 +68,14 @@ impl Database {
         &self,
         doing: &'static str,
         limit: Duration,
-        mut work: impl FnMut(&Connection, &Time) -> Sql<T>,
+        mut work: impl FnMut(&Connection, &Self) -> Sql<T>,
     ) -> Result<T> {
         let give_up_at = Clock::Boot.now().plus(limit);
         let mut tries = 0;
         loop {
             let answer = {
                 let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-                work(&connection, &self.time)
+                work(&connection, self)
             };
             match answer {
                 Err(error) if is_busy(&error) && Clock::Boot.now() < give_up_at => {
@@ -101,14 +104,15 @@ impl From<rusqlite::Error> for Unfit {
     }
 }
 
-/// Sets up the connection, makes the tables and buries the claims of an earlier boot.
+/// Sets up the connection, makes the tables and buries the claims of an earlier boot; answers the base of this boot's
+/// numbers.
 fn prepare(
     connection: &Connection,
     style: &str,
     schema: &str,
     forget_all: &str,
     time: &Time,
-) -> std::result::Result<(), Unfit> {
+) -> std::result::Result<i64, Unfit> {
     connection.busy_timeout(Duration::ZERO)?;
     connection.set_prepared_statement_cache_capacity(64);
     // Without it SQLite plans the statements again whenever a name is bound, which takes longer than running them.
@@ -163,27 +167,43 @@ fn counter(connection: &Connection, style: &str, time: &Time) -> Sql<Counter> {
 
 /// On the first visit after a boot, every claim in the database is dead, for its clock is gone. The base is chosen so that
 /// tokens go on growing: beyond the horizon, and beyond the wall clock in case a power cut has undone the horizon.
-fn meet_boot(connection: &Connection, style: &str, forget_all: &str, time: &Time) -> Sql<()> {
+fn meet_boot(connection: &Connection, style: &str, forget_all: &str, time: &Time) -> Sql<i64> {
     let counter = counter(connection, style, time)?;
-    if !counter.same_boot {
-        let start = counter.horizon.saturating_add(1).max(wall_micros());
-        let base = start.saturating_sub(micros(time.now()));
-        connection.prepare_cached(include_str!("sql/new_boot.sql"))?.execute((&time.boot, base, style))?;
-        connection.prepare_cached(forget_all)?.execute([])?;
+    if counter.same_boot {
+        return Ok(counter.base);
     }
-    Ok(())
+    let start = counter.horizon.saturating_add(1).max(wall_micros());
+    let base = start.saturating_sub(micros(time.now()));
+    connection.prepare_cached(include_str!("sql/new_boot.sql"))?.execute((&time.boot, base, style))?;
+    connection.prepare_cached(forget_all)?.execute([])?;
+    Ok(base)
 }
 
-/// The next place or token of the style, in the present transaction: the shared clock, read while we have the write lock,
-/// is later than at every commit before. (Two grants of one lock are commits apart, which take many microseconds.)
-pub(crate) fn next(connection: &Connection, style: &str, time: &Time) -> Sql<i64> {
-    let counter = counter(connection, style, time)?;
-    let next = counter.base.saturating_add(micros(time.now()));
-    if next > counter.horizon {
-        let horizon = next.saturating_add(HORIZON_MICROS);
-        connection.prepare_cached(include_str!("sql/raise.sql"))?.execute((horizon, style))?;
+/// Where places and tokens come from, as far as it is known without asking the database.
+#[derive(Debug)]
+pub(crate) struct Numbers {
+    style: &'static str,
+    /// Chosen once per boot, so it does not change while we live.
+    base: i64,
+    /// A horizon that was read from the database, and so is committed; the true one is never lower.
+    horizon: AtomicI64,
+}
+
+impl Numbers {
+    /// The next place or token, in the present transaction: the shared clock, read while we have the write lock, is later
+    /// than at every commit before. (Two grants of one lock are commits apart, which take many microseconds.)
+    pub(crate) fn next(&self, connection: &Connection, time: &Time) -> Sql<i64> {
+        let next = self.base.saturating_add(micros(time.now()));
+        if next > self.horizon.load(Relaxed) {
+            let horizon = counter(connection, self.style, time)?.horizon;
+            self.horizon.store(horizon, Relaxed);
+            if next > horizon {
+                let raised = next.saturating_add(HORIZON_MICROS);
+                connection.prepare_cached(include_str!("sql/raise.sql"))?.execute((raised, self.style))?;
+            }
+        }
+        Ok(next)
     }
-    Ok(next)
 }
 
 /// Runs the work in a transaction that has the write lock from its start, so that what it reads stays true until it
