@@ -59,7 +59,11 @@ impl FencedFile {
     ///
     /// # Errors
     /// [`Refused::Stale`] if a later holder has been here.
-    pub fn update(&self, token: Token, change: impl FnOnce(Vec<u8>) -> Vec<u8>) -> Result<(), Refused<io::Error>> {
+    pub fn update(
+        &self,
+        token: Token,
+        change: impl FnOnce(Vec<u8>) -> Vec<u8>,
+    ) -> Result<(), Refused<io::Error>> {
         self.pass(token, || self.replace(&change(self.content()?)))
     }
 
@@ -114,7 +118,8 @@ fn read_fence(file: &mut File) -> io::Result<Fence> {
     if text.is_empty() {
         return Ok(Fence::default());
     }
-    let bad = |_| io::Error::new(io::ErrorKind::InvalidData, format!("the fence file holds no token: {text:?}"));
+    let bad =
+        |_| io::Error::new(io::ErrorKind::InvalidData, format!("the fence file holds no token: {text:?}"));
     Ok(Fence::at(Token(text.trim().parse().map_err(bad)?)))
 }
 

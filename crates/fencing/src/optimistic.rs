@@ -66,7 +66,10 @@ impl Optimistic {
     ///
     /// # Errors
     /// The first error of a try.
-    pub async fn run<T, E>(&self, mut attempt: impl AsyncFnMut() -> Result<Try<T>, E>) -> Result<Option<T>, E> {
+    pub async fn run<T, E>(
+        &self,
+        mut attempt: impl AsyncFnMut() -> Result<Try<T>, E>,
+    ) -> Result<Option<T>, E> {
         let mut pause = self.first_pause;
         for left in (0..self.tries.max(1)).rev() {
             if let Try::Done(done) = attempt().await? {

@@ -17,7 +17,9 @@ pub use with_redis::{get, set};
 mod with_redis {
     use crate::fence::{Refused, Stale};
     use lockkeeper_core::Token;
-    use redis::{ConnectionLike, ErrorKind, FromRedisValue, RedisError, RedisResult, Script, ToRedisArgs, Value};
+    use redis::{
+        ConnectionLike, ErrorKind, FromRedisValue, RedisError, RedisResult, Script, ToRedisArgs, Value,
+    };
 
     /// Reads a fenced key, whose fence is `KEY:fence`, and raises the fence. For the crate `redis`.
     ///

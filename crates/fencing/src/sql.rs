@@ -64,8 +64,9 @@ mod with_rusqlite {
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, Refused<rusqlite::Error>> {
         // The write lock from the start, for reads, too: the comparison must stay true until the commit.
-        let transaction =
-            connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(Refused::Resource)?;
+        let transaction = connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(Refused::Resource)?;
         raise(&transaction, resource, token)?;
         let done = work(&transaction).map_err(Refused::Resource)?;
         transaction.commit().map_err(Refused::Resource)?;
@@ -74,9 +75,9 @@ mod with_rusqlite {
 
     fn raise(connection: &Connection, resource: &str, token: Token) -> Result<(), Refused<rusqlite::Error>> {
         let number = i64::try_from(token.0).unwrap_or(i64::MAX);
-        let raised = connection.execute_batch(super::FENCES).and_then(|()| {
-            connection.prepare_cached(super::RAISE)?.execute((resource, number))
-        });
+        let raised = connection
+            .execute_batch(super::FENCES)
+            .and_then(|()| connection.prepare_cached(super::RAISE)?.execute((resource, number)));
         if raised.map_err(Refused::Resource)? > 0 {
             return Ok(());
         }
