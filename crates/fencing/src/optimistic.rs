@@ -67,7 +67,7 @@ impl Optimistic {
     /// # Errors
     /// The first error of a try.
     pub async fn run<T, E>(
-        &self,
+        self,
         mut attempt: impl AsyncFnMut() -> Result<Try<T>, E>,
     ) -> Result<Option<T>, E> {
         let mut pause = self.first_pause;
@@ -92,7 +92,7 @@ mod tests {
     async fn it_gives_up_after_its_tries_and_stops_at_an_error() {
         let mut tries = 0;
         let patience = Optimistic::new().tries(3).pauses(Duration::ZERO, Duration::ZERO);
-        let never = patience.run(async || {
+        let never = patience.clone().run(async || {
             tries += 1;
             Ok::<Try<()>, ()>(Try::Changed)
         });

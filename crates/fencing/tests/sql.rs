@@ -40,8 +40,8 @@ fn a_failed_access_leaves_the_fence_where_it_was() {
 #[test]
 fn a_fence_column_is_raised_by_the_read() {
     let connection = stock();
-    let read = |token: i64| connection.query_row(sql::ROW_READ, (1, token), |row| row.get::<_, i64>(0));
-    let write = |token: i64, amount: i64| connection.execute(sql::ROW_WRITE, (1, token, amount)).unwrap();
+    let read = |token: i64| connection.query_row(sql::ROW_READ, (token, 1), |row| row.get::<_, i64>(0));
+    let write = |token: i64, amount: i64| connection.execute(sql::ROW_WRITE, (amount, token, 1)).unwrap();
     assert_eq!(read(1).unwrap(), 5);
     assert_eq!(read(2).unwrap(), 5);
     assert_eq!(write(1, 4), 0);
@@ -62,7 +62,7 @@ async fn an_optimistic_write_reads_again_when_somebody_was_quicker() {
         if tries == 1 {
             connection.execute("UPDATE stock SET amount = 3, version = version + 1", [])?;
         }
-        let written = connection.execute(sql::VERSIONED_WRITE, (1, version, amount - 1))?;
+        let written = connection.execute(sql::VERSIONED_WRITE, (amount - 1, 1, version))?;
         Ok::<_, rusqlite::Error>(if written == 1 { Try::Done(amount - 1) } else { Try::Changed })
     });
     assert_eq!(sold.await.unwrap(), Some(2));
