@@ -40,12 +40,26 @@ impl Raw {
     }
 }
 
-/// Pairs per second of so many tasks, each on a name of its own.
-async fn rate<F>(tasks: usize, pair: impl Fn(String) -> F + Clone + Send + 'static) -> f64
+/// What a round came to.
+#[derive(Clone, Copy)]
+struct Round {
+    /// Pairs per second.
+    rate: f64,
+    /// Processor time per pair, which a busy machine disturbs less.
+    cpu_micros: f64,
+}
+
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// So many tasks, each on a name of its own.
+async fn round<F>(tasks: usize, pair: impl Fn(String) -> F + Clone + Send + 'static) -> Round
 where
     F: Future<Output = ()> + Send,
 {
-    let start = Instant::now();
+    let (start, cpu) = (Instant::now(), cpu_time());
     let running: Vec<_> = (0..tasks)
         .map(|task| {
             let pair = pair.clone();
@@ -64,7 +78,9 @@ where
     for task in running {
         pairs += task.await.expect("no panic");
     }
-    pairs as f64 / start.elapsed().as_secs_f64()
+    let pairs = pairs as f64;
+    let cpu_micros = (cpu_time() - cpu).as_secs_f64() * 1e6 / pairs;
+    Round { rate: pairs / start.elapsed().as_secs_f64(), cpu_micros }
 }
 
 async fn keeper(directory: &Path, style: &str) -> Result<Keeper> {
@@ -73,9 +89,10 @@ async fn keeper(directory: &Path, style: &str) -> Result<Keeper> {
     Keeper::builder().ttl(ttl).build(lockkeeper_sqlite::connect(Address::parse(&url)?, ttl).await?)
 }
 
-fn median(mut rates: Vec<f64>) -> f64 {
-    rates.sort_by(f64::total_cmp);
-    rates[rates.len() / 2]
+fn median(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {
+    let mut values: Vec<f64> = rounds.iter().map(of).collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 #[tokio::main]
@@ -92,7 +109,7 @@ async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
                 let floor = Arc::clone(&floor);
                 async move { floor.pair(&name).expect("the raw floor works") }
             };
-            floors.push(rate(tasks, pair).await);
+            floors.push(round(tasks, pair).await);
             for (rates, style) in ours.iter_mut().zip(lockkeeper_sqlite::STYLES) {
                 let keeper = keeper(directory.path(), style.style).await?;
                 let locks = keeper.clone();
@@ -103,15 +120,23 @@ async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
                         guard.release().await.expect("it is ours");
                     }
                 };
-                rates.push(rate(tasks, pair).await);
+                rates.push(round(tasks, pair).await);
                 keeper.close().await;
             }
         }
-        let floor = median(floors);
-        println!("{tasks:>3} tasks  raw    {floor:>8.0}");
-        for (rates, style) in ours.into_iter().zip(lockkeeper_sqlite::STYLES) {
-            let rate = median(rates);
-            println!("{tasks:>3} tasks  {:<6} {rate:>8.0}  {:.2} of the floor", style.style, rate / floor);
+        let (floor, floor_cpu) =
+            (median(&floors, |round| round.rate), median(&floors, |round| round.cpu_micros));
+        println!(
+            "{tasks:>3} tasks  raw    {floor:>8.0}                     {floor_cpu:>6.1} µs of processor time"
+        );
+        for (rounds, style) in ours.into_iter().zip(lockkeeper_sqlite::STYLES) {
+            let (rate, cpu) =
+                (median(&rounds, |round| round.rate), median(&rounds, |round| round.cpu_micros));
+            let (part, cpu_part) = (rate / floor, floor_cpu / cpu);
+            println!(
+                "{tasks:>3} tasks  {:<6} {rate:>8.0}  {part:.2} of the floor  {cpu:>6.1} µs of processor time ({cpu_part:.2})",
+                style.style
+            );
         }
     }
     Ok(())

@@ -1,11 +1,12 @@
 //! The connection: short transactions run inline, and a busy database is tried again without blocking a thread.
 
 use crate::config::Config;
-use crate::time::Time;
+use crate::time::{Time, micros, wall_micros};
 use lockkeeper_core::{Clock, Error, Result};
 use rand::RngExt as _;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,11 +20,15 @@ const LONGEST_PAUSE_MS: u64 = 10;
 /// same few pages over and over, so a longer log than SQLite's default of 1000 pages means fewer waits and no more work.
 const CHECKPOINT_PAGES: i64 = 4000;
 
+/// How far ahead the horizon of tokens is set, so that it is rarely written.
+const HORIZON_MICROS: i64 = 60_000_000;
+
 /// One connection, which all claims of this process share: SQLite lets writers take turns anyway.
 #[derive(Debug)]
 pub(crate) struct Database {
     connection: Mutex<Connection>,
     pub(crate) time: Time,
+    pub(crate) numbers: Numbers,
 }
 
 /// What a transaction answers when it could not be run.
@@ -40,9 +45,9 @@ impl Database {
         let connection = Connection::open_with_flags(&config.path, flags)
             .map_err(|error| explain("open the database", error))?;
         let give_up_at = Clock::Boot.now().plus(limit);
-        loop {
+        let base = loop {
             match prepare(&connection, config.style, schema, forget_all, &time) {
-                Ok(()) => break,
+                Ok(base) => break base,
                 // The change to WAL does not wait for others by itself when several processes come first together.
                 Err(Unfit::Sql(error)) if is_busy(&error) && Clock::Boot.now() < give_up_at => {
                     std::thread::sleep(Duration::from_millis(rand::rng().random_range(1..10)));
@@ -50,8 +55,9 @@ impl Database {
                 Err(Unfit::Sql(error)) => return Err(explain("open the database", error)),
                 Err(Unfit::Other(why)) => return Err(Error::permanent("sqlite", "open the database", why)),
             }
-        }
-        Ok(Self { connection: Mutex::new(connection), time })
+        };
+        let numbers = Numbers { style: config.style, base, horizon: AtomicI64::new(i64::MIN) };
+        Ok(Self { connection: Mutex::new(connection), time, numbers })
     }
 
     /// Runs the work inline, again and again while another process writes, at most for the time given.
@@ -62,14 +68,14 @@ impl Database {
         &self,
         doing: &'static str,
         limit: Duration,
-        mut work: impl FnMut(&Connection, &Time) -> Sql<T>,
+        mut work: impl FnMut(&Connection, &Self) -> Sql<T>,
     ) -> Result<T> {
         let give_up_at = Clock::Boot.now().plus(limit);
         let mut tries = 0;
         loop {
             let answer = {
                 let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-                work(&connection, &self.time)
+                work(&connection, self)
             };
             match answer {
                 Err(error) if is_busy(&error) && Clock::Boot.now() < give_up_at => {
@@ -82,8 +88,6 @@ impl Database {
         }
     }
 }
-
-const COUNTER: &str = include_str!("sql/counter.sql");
 
 /// The version of the tables.
 const LAYOUT: i64 = 1;
@@ -100,14 +104,15 @@ impl From<rusqlite::Error> for Unfit {
     }
 }
 
-/// Sets up the connection, makes the tables and buries the claims of an earlier boot.
+/// Sets up the connection, makes the tables and buries the claims of an earlier boot; answers the base of this boot's
+/// numbers.
 fn prepare(
     connection: &Connection,
     style: &str,
     schema: &str,
     forget_all: &str,
     time: &Time,
-) -> std::result::Result<(), Unfit> {
+) -> std::result::Result<i64, Unfit> {
     connection.busy_timeout(Duration::ZERO)?;
     connection.set_prepared_statement_cache_capacity(64);
     // Without it SQLite plans the statements again whenever a name is bound, which takes longer than running them.
@@ -121,13 +126,10 @@ fn prepare(
     }
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
-    let layout = match layout(connection, style)? {
-        Some(layout) => layout,
-        None => {
-            transaction(connection, || connection.execute_batch(schema))?;
-            layout(connection, style)?.unwrap_or_default()
-        }
-    };
+    if layout(connection, style, time)?.is_none() {
+        transaction(connection, || connection.execute_batch(schema))?;
+    }
+    let layout = layout(connection, style, time)?.unwrap_or_default();
     if layout != LAYOUT {
         return Err(Unfit::Other(format!(
             "its tables have layout {layout}; this version of lockkeeper knows layout {LAYOUT}"
@@ -137,20 +139,71 @@ fn prepare(
 }
 
 /// The layout of the style's tables, if they are there.
-fn layout(connection: &Connection, style: &str) -> Sql<Option<i64>> {
+fn layout(connection: &Connection, style: &str, time: &Time) -> Sql<Option<i64>> {
     if !connection.table_exists(None, "lockkeeper_counter")? {
         return Ok(None);
     }
-    connection.query_row(COUNTER, [style], |row| row.get(2)).optional()
+    counter(connection, style, time).map(|counter| counter.layout).optional()
 }
 
-/// On the first visit after a boot, every claim in the database is dead: its clock has gone.
-pub(crate) fn meet_boot(connection: &Connection, style: &str, forget_all: &str, time: &Time) -> Sql<()> {
-    let mut new_boot = connection.prepare_cached(include_str!("sql/new_boot.sql"))?;
-    if new_boot.execute((&time.boot, style))? > 0 {
-        connection.prepare_cached(forget_all)?.execute([])?;
+/// What the database says about numbers.
+struct Counter {
+    horizon: i64,
+    base: i64,
+    same_boot: bool,
+    layout: i64,
+}
+
+fn counter(connection: &Connection, style: &str, time: &Time) -> Sql<Counter> {
+    connection.prepare_cached(include_str!("sql/counter.sql"))?.query_row([style], |row| {
+        Ok(Counter {
+            horizon: row.get(0)?,
+            base: row.get(1)?,
+            same_boot: row.get_ref(2)?.as_str()? == time.boot,
+            layout: row.get(3)?,
+        })
+    })
+}
+
+/// On the first visit after a boot, every claim in the database is dead, for its clock is gone. The base is chosen so that
+/// tokens go on growing: beyond the horizon, and beyond the wall clock in case a power cut has undone the horizon.
+fn meet_boot(connection: &Connection, style: &str, forget_all: &str, time: &Time) -> Sql<i64> {
+    let counter = counter(connection, style, time)?;
+    if counter.same_boot {
+        return Ok(counter.base);
     }
-    Ok(())
+    let start = counter.horizon.saturating_add(1).max(wall_micros());
+    let base = start.saturating_sub(micros(time.now()));
+    connection.prepare_cached(include_str!("sql/new_boot.sql"))?.execute((&time.boot, base, style))?;
+    connection.prepare_cached(forget_all)?.execute([])?;
+    Ok(base)
+}
+
+/// Where places and tokens come from, as far as it is known without asking the database.
+#[derive(Debug)]
+pub(crate) struct Numbers {
+    style: &'static str,
+    /// Chosen once per boot, so it does not change while we live.
+    base: i64,
+    /// A horizon that was read from the database, and so is committed; the true one is never lower.
+    horizon: AtomicI64,
+}
+
+impl Numbers {
+    /// The next place or token, in the present transaction: the shared clock, read while we have the write lock, is later
+    /// than at every commit before. (Two grants of one lock are commits apart, which take many microseconds.)
+    pub(crate) fn next(&self, connection: &Connection, time: &Time) -> Sql<i64> {
+        let next = self.base.saturating_add(micros(time.now()));
+        if next > self.horizon.load(Relaxed) {
+            let horizon = counter(connection, self.style, time)?.horizon;
+            self.horizon.store(horizon, Relaxed);
+            if next > horizon {
+                let raised = next.saturating_add(HORIZON_MICROS);
+                connection.prepare_cached(include_str!("sql/raise.sql"))?.execute((raised, self.style))?;
+            }
+        }
+        Ok(next)
+    }
 }
 
 /// Runs the work in a transaction that has the write lock from its start, so that what it reads stays true until it
@@ -174,23 +227,6 @@ impl Drop for OpenTransaction<'_> {
             let _ = self.0.execute_batch("ROLLBACK");
         }
     }
-}
-
-/// The next place or token of the style, in the present transaction: larger than the last one, and than what a power cut
-/// may have undone, for the wall clock has moved on since.
-///
-/// In two statements, since `UPDATE … RETURNING` makes SQLite build a table for its answer, which costs more than both.
-pub(crate) fn next(connection: &Connection, style: &str, forget_all: &str, time: &Time) -> Sql<i64> {
-    let counter = connection
-        .prepare_cached(COUNTER)?
-        .query_row([style], |row| Ok((row.get::<_, i64>(0)?, row.get_ref(1)?.as_str()? == time.boot)));
-    let (last, same_boot) = counter?;
-    if !same_boot {
-        meet_boot(connection, style, forget_all, time)?;
-    }
-    let next = last.saturating_add(1).max(crate::time::wall_micros());
-    connection.prepare_cached(include_str!("sql/count.sql"))?.execute((next, style))?;
-    Ok(next)
 }
 
 /// Whether another connection was at work, so that the same call will succeed.

@@ -45,17 +45,17 @@ const ROW: Abilities = Abilities {
     ..QUEUE
 };
 
-/// The statements that make a style's tables, as [`connect`] runs them; `None` for a style there is not.
+/// The statements that make a style's tables, as [`connect`] runs them; empty for a style that there is not.
 ///
 /// ```
-/// assert!(lockkeeper_sqlite::schema("queue").unwrap().contains("lockkeeper_claims"));
-/// assert!(lockkeeper_sqlite::schema("plain").is_none());
+/// assert!(lockkeeper_sqlite::schema("queue").contains("lockkeeper_claims"));
+/// assert!(lockkeeper_sqlite::schema("plain").is_empty());
 /// ```
-pub fn schema(style: &str) -> Option<&'static str> {
+pub fn schema(style: &str) -> &'static str {
     match style {
-        "queue" => Some(queue::SCHEMA),
-        "row" => Some(row::SCHEMA),
-        _ => None,
+        "queue" => queue::SCHEMA,
+        "row" => row::SCHEMA,
+        _ => "",
     }
 }
 

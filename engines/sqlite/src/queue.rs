@@ -1,7 +1,7 @@
 //! The style 'queue': a row per claim, in order; the rule says who holds.
 
 use crate::config::Config;
-use crate::database::{self, Database, Sql, transaction};
+use crate::database::{Database, Sql, transaction};
 use crate::line::{Freed, Line, Standing, parsed};
 use crate::time::{Time, between, nanos};
 use crate::wake::{Ring, Wake};
@@ -18,7 +18,6 @@ use std::time::Duration;
 pub(crate) const SCHEMA: &str = include_str!("sql/queue/schema.sql");
 const FORGET_ALL: &str = include_str!("sql/queue/forget_all.sql");
 const REMOVE: &str = include_str!("sql/queue/remove.sql");
-const STYLE: &str = "queue";
 
 /// How often each engine looks for claims that died in locks nobody has asked for since.
 const CLEAN_EVERY: Duration = Duration::from_secs(30);
@@ -62,8 +61,8 @@ impl SqliteQueue {
     async fn look(&self, claim: &Claim) -> Result<Look> {
         let doing = "look at the queue";
         let lock = claim.name.as_str();
-        let glance = self.database.run(doing, limit(claim), |connection, time| {
-            Ok(glance(&Line::read(connection, lock)?, claim, time))
+        let glance = self.database.run(doing, limit(claim), |connection, database| {
+            Ok(glance(&Line::read(connection, lock)?, claim, &database.time))
         });
         match glance.await? {
             Glance::Seen(look) => return Ok(look),
@@ -72,8 +71,8 @@ impl SqliteQueue {
         }
         let (line, rings) = self
             .database
-            .run(doing, limit(claim), |connection, time| {
-                transaction(connection, || bury(connection, time, lock))
+            .run(doing, limit(claim), |connection, database| {
+                transaction(connection, || bury(connection, &database.time, lock))
             })
             .await?;
         self.wake.ring(&rings);
@@ -89,8 +88,8 @@ impl SqliteQueue {
         name: &LockName,
         id: ClaimId,
     ) -> Result<Left> {
-        let removed = self.database.run(doing, limit, |connection, time| {
-            transaction(connection, || remove(connection, time, name.as_str(), id))
+        let removed = self.database.run(doing, limit, |connection, database| {
+            transaction(connection, || remove(connection, &database.time, name.as_str(), id))
         });
         let Some((alive, rings)) = removed.await? else { return Ok(Left::NotThere) };
         self.wake.ring(&rings);
@@ -164,8 +163,9 @@ enum Entered {
     Refused(Shape, Vec<Ring>),
 }
 
-fn join(connection: &Connection, time: &Time, claim: &Claim, wake: &str) -> Sql<Entered> {
+fn join(connection: &Connection, database: &Database, claim: &Claim, wake: &str) -> Sql<Entered> {
     let lock = claim.name.as_str();
+    let time = &database.time;
     let (line, rings) = bury(connection, time, lock)?;
     if let Some(index) = line.find(claim.id) {
         return Ok(Entered::Joined(joined(line.0[index].place, &line.0[..index]), rings));
@@ -175,7 +175,8 @@ fn join(connection: &Connection, time: &Time, claim: &Claim, wake: &str) -> Sql<
     {
         return Ok(Entered::Refused(oldest.demand.shape(), rings));
     }
-    let place = database::next(connection, STYLE, FORGET_ALL, time)?;
+    // Law 1: behind everybody, whatever the clock says.
+    let place = database.numbers.next(connection, time)?.max(line.0.last().map_or(0, |last| last.place + 1));
     let now = time.now();
     let Holder { text, host, pid } = claim.holder.as_ref();
     connection.prepare_cached(include_str!("sql/queue/join.sql"))?.execute((
@@ -255,7 +256,8 @@ fn keep(connection: &Connection, time: &Time, renewals: &[Renewal]) -> Sql<Vec<C
     Ok(dead)
 }
 
-fn clean(connection: &Connection, time: &Time) -> Sql<Vec<Ring>> {
+fn clean(connection: &Connection, database: &Database) -> Sql<Vec<Ring>> {
+    let time = &database.time;
     // Read first: mostly there is nothing to do, and then nobody has to wait for us.
     let mut abandoned = connection.prepare_cached(include_str!("sql/queue/abandoned.sql"))?;
     let locks = abandoned.query_map([time.now()], |row| row.get(0))?.collect::<Sql<Vec<String>>>()?;
@@ -316,8 +318,8 @@ impl Queue for SqliteQueue {
     }
 
     async fn join(&self, claim: &Claim) -> Result<Joined> {
-        let joined = self.database.run("join the queue", limit(claim), |connection, time| {
-            transaction(connection, || join(connection, time, claim, &self.wake.address))
+        let joined = self.database.run("join the queue", limit(claim), |connection, database| {
+            transaction(connection, || join(connection, database, claim, &self.wake.address))
         });
         match joined.await? {
             Entered::Joined(joined, rings) => {
@@ -348,8 +350,8 @@ impl Queue for SqliteQueue {
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
         let shortest = renewals.iter().map(|renewal| renewal.claim.ttl).min().unwrap_or(PATIENCE);
-        let dead = self.database.run("renew", shortest / 4, |connection, time| {
-            transaction(connection, || keep(connection, time, renewals))
+        let dead = self.database.run("renew", shortest / 4, |connection, database| {
+            transaction(connection, || keep(connection, &database.time, renewals))
         });
         let dead = dead.await?;
         self.clean().await;
@@ -361,8 +363,8 @@ impl Queue for SqliteQueue {
     }
 
     async fn shrink(&self, claim: &Claim, to: Demand) -> Result<()> {
-        let shrunk = self.database.run("downgrade", limit(claim), |connection, time| {
-            transaction(connection, || shrink(connection, time, claim, to))
+        let shrunk = self.database.run("downgrade", limit(claim), |connection, database| {
+            transaction(connection, || shrink(connection, &database.time, claim, to))
         });
         let rings = shrunk.await?.ok_or_else(|| claim.gone())?;
         self.wake.ring(&rings);
@@ -371,7 +373,9 @@ impl Queue for SqliteQueue {
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
         self.database
-            .run("list locks", PATIENCE, |connection, time| list(connection, time, prefix, at_most))
+            .run("list locks", PATIENCE, |connection, database| {
+                list(connection, &database.time, prefix, at_most)
+            })
             .await
     }
 

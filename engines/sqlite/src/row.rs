@@ -1,7 +1,7 @@
 //! The style 'row': inserting a row under the lock's unique name is locking, deleting it is unlocking.
 
 use crate::config::Config;
-use crate::database::{self, Database, Sql, transaction};
+use crate::database::{Database, Sql, transaction};
 use crate::time::{Time, between, nanos};
 use lockkeeper_core::{
     Abilities, Answer, Claim, ClaimId, ClaimView, Clock, Demand, Grant, Holder, Kept, Left, LockName,
@@ -14,7 +14,6 @@ use std::time::Duration;
 
 pub(crate) const SCHEMA: &str = include_str!("sql/row/schema.sql");
 const FORGET_ALL: &str = include_str!("sql/row/forget_all.sql");
-const STYLE: &str = "row";
 
 /// How often each engine looks for rows whose owners died.
 const CLEAN_EVERY: Duration = Duration::from_secs(30);
@@ -51,9 +50,9 @@ impl SqliteRows {
             return;
         }
         // Tried once only: the renewal that brought us here must not wait for it.
-        let cleaned = self.database.run("clean up", Duration::ZERO, |connection, time| {
+        let cleaned = self.database.run("clean up", Duration::ZERO, |connection, database| {
             transaction(connection, || {
-                connection.prepare_cached(include_str!("sql/row/clean.sql"))?.execute([time.now()])
+                connection.prepare_cached(include_str!("sql/row/clean.sql"))?.execute([database.time.now()])
             })
         });
         if let Err(error) = cleaned.await {
@@ -69,9 +68,9 @@ impl SqliteRows {
         id: ClaimId,
     ) -> Result<Left> {
         let id = id.to_string();
-        let removed = self.database.run(doing, limit, |connection, time| {
-            transaction(connection, || remove(connection, time, name.as_str(), &id))
-        });
+        let removed = self
+            .database
+            .run(doing, limit, |connection, database| remove(connection, &database.time, name.as_str(), &id));
         Ok(if removed.await? { Left::Left } else { Left::NotThere })
     }
 }
@@ -117,41 +116,48 @@ fn look(connection: &Connection, lock: &str, id: &str) -> Sql<Option<Held>> {
     held.optional()
 }
 
-/// The answer that a living row gives; nothing if the lock is free.
-fn answer(held: Option<Held>, now: i64) -> Option<Answer> {
-    let held = held.filter(|held| held.expires_at > now)?;
-    Some(match held.by_us {
-        true => Answer::Granted(Grant { token: held.token }),
-        false => Answer::Busy { free_in: Some(between(now, held.expires_at)) },
-    })
+impl Held {
+    /// What the living row answers to an attempt (Law 4: our own is found again).
+    fn answer(&self, now: i64) -> Answer {
+        match self.by_us {
+            true => Answer::Granted(Grant { token: self.token }),
+            false => Answer::Busy { free_in: Some(between(now, self.expires_at)) },
+        }
+    }
 }
 
-fn attempt(connection: &Connection, time: &Time, claim: &Claim, thread: &str) -> Sql<Answer> {
+fn attempt(connection: &Connection, database: &Database, claim: &Claim, thread: &str) -> Sql<Answer> {
     let (lock, id) = (claim.name.as_str(), claim.id.to_string());
-    // A look without the write lock first, so that those who retry do not stand in the owner's way. It decides
-    // nothing but 'busy'; a lock that seems free is taken, or not, by the transaction.
-    if let Some(busy @ Answer::Busy { .. }) = answer(look(connection, lock, &id)?, time.now()) {
-        return Ok(busy);
-    }
+    let time = &database.time;
     transaction(connection, || {
-        let now = time.now();
-        if let Some(answer) = answer(look(connection, lock, &id)?, now) {
-            return Ok(answer);
-        }
-        let token = database::next(connection, STYLE, FORGET_ALL, time)?;
+        // Both clocks are read while we have the write lock: the token is larger than every earlier one, and an owner
+        // whose renewal was committed in time is seen as alive.
+        let (token, now) = (database.numbers.next(connection, time)?, time.now());
         let Holder { text, host, pid } = claim.holder.as_ref();
         let expires_at = now.saturating_add(nanos(claim.ttl));
         let row = (lock, token, &id, text, host, pid, thread, now, expires_at);
-        connection.prepare_cached(include_str!("sql/row/attempt.sql"))?.execute(row)?;
+        let mut insert = connection.prepare_cached(include_str!("sql/row/attempt.sql"))?;
+        if insert.execute(row)? == 0 {
+            // Somebody's row is there.
+            if let Some(held) = look(connection, lock, &id)?.filter(|held| held.expires_at > now) {
+                return Ok(held.answer(now));
+            }
+            connection.prepare_cached(include_str!("sql/row/bury.sql"))?.execute([lock])?;
+            insert.execute(row)?;
+        }
         Ok(Answer::Granted(Grant { token: Token(token.unsigned_abs()) }))
     })
 }
 
 /// Deletes the claim's own row; answers whether it was alive.
 fn remove(connection: &Connection, time: &Time, lock: &str, id: &str) -> Sql<bool> {
-    let Some(held) = look(connection, lock, id)?.filter(|held| held.by_us) else { return Ok(false) };
-    connection.prepare_cached(include_str!("sql/row/leave.sql"))?.execute((lock, id))?;
-    Ok(held.expires_at > time.now())
+    let mut leave = connection.prepare_cached(include_str!("sql/row/leave.sql"))?;
+    if leave.execute((lock, id, time.now()))? > 0 {
+        return Ok(true);
+    }
+    // An expired row of ours is no hold any more, but need not wait for the cleaner.
+    leave.execute((lock, id, 0))?;
+    Ok(false)
 }
 
 fn keep(connection: &Connection, time: &Time, renewals: &[Renewal]) -> Sql<Vec<ClaimId>> {
@@ -219,9 +225,9 @@ impl Race for SqliteRows {
 
     async fn attempt(&self, claim: &Claim) -> Result<Answer> {
         let thread = this_thread();
-        let answer = self
-            .database
-            .run("take the lock", limit(claim), |connection, time| attempt(connection, time, claim, &thread));
+        let answer = self.database.run("take the lock", limit(claim), |connection, database| {
+            attempt(connection, database, claim, &thread)
+        });
         answer.await
     }
 
@@ -235,8 +241,8 @@ impl Race for SqliteRows {
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
         let shortest = renewals.iter().map(|renewal| renewal.claim.ttl).min().unwrap_or(PATIENCE);
-        let dead = self.database.run("renew", shortest / 4, |connection, time| {
-            transaction(connection, || keep(connection, time, renewals))
+        let dead = self.database.run("renew", shortest / 4, |connection, database| {
+            transaction(connection, || keep(connection, &database.time, renewals))
         });
         let dead = dead.await?;
         self.clean().await;
@@ -249,7 +255,9 @@ impl Race for SqliteRows {
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
         self.database
-            .run("list locks", PATIENCE, |connection, time| list(connection, time, prefix, at_most))
+            .run("list locks", PATIENCE, |connection, database| {
+                list(connection, &database.time, prefix, at_most)
+            })
             .await
     }
 

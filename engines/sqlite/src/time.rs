@@ -40,6 +40,11 @@ impl Time {
     }
 }
 
+/// A stored time in microseconds.
+pub(crate) fn micros(stored: i64) -> i64 {
+    stored / 1000
+}
+
 /// The wall clock in microseconds: only ever a lower bound for tokens, never a measure of time.
 pub(crate) fn wall_micros() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -11,9 +11,9 @@ fn main() -> std::process::ExitCode {
     })
 }
 
-/// Undoes the last numbers, as a power cut may. (It would end every claim, too, but other cases are at work.)
+/// Undoes the last change of the numbers, as a power cut may. (It would end every claim, too, but other cases are at work.)
 fn restart(file: &std::path::Path) {
     let connection = rusqlite::Connection::open(file).expect("the database");
     connection.busy_timeout(std::time::Duration::from_secs(30)).expect("a time-out");
-    connection.execute("UPDATE lockkeeper_counter SET last = 0", []).expect("the counter");
+    connection.execute("UPDATE lockkeeper_counter SET horizon = 0", []).expect("the counter");
 }

@@ -179,22 +179,43 @@ async fn another_boot_buries_every_claim_and_tokens_still_grow() {
 }
 
 #[tokio::test]
-async fn tokens_grow_when_a_power_cut_undoes_the_counter() {
+async fn tokens_grow_after_a_power_cut_and_when_the_clock_starts_behind() {
     let file = File::new("queue");
+    let token = next_token(&file).await;
+    // A power cut: the last writes are undone, and the machine has booted. The wall clock has moved on.
+    file.sql().execute("UPDATE lockkeeper_counter SET boot = 'cut', horizon = 0, base = 0", []).unwrap();
+    let after = next_token(&file).await;
+    assert!(after > token);
+    // A boot with a wall clock that is a year behind: the horizon keeps tokens growing.
+    let ahead = "UPDATE lockkeeper_counter SET boot = 'behind', horizon = horizon + 31536000000000";
+    file.sql().execute(ahead, []).unwrap();
+    let horizon = "SELECT horizon FROM lockkeeper_counter";
+    let horizon: i64 = file.sql().query_row(horizon, [], |row| row.get(0)).unwrap();
+    assert!(next_token(&file).await.0 > horizon.unsigned_abs());
+}
+
+async fn next_token(file: &File) -> lockkeeper_core::Token {
     let keeper = file.keeper(LONG_TTL).await;
     let guard = keeper.mutex("job").lock().await.unwrap();
     let token = guard.token().unwrap();
     guard.release().await.unwrap();
-    file.sql().execute("UPDATE lockkeeper_counter SET last = last - 1000", []).unwrap();
-    let guard = keeper.mutex("job").lock().await.unwrap();
-    assert!(guard.token().unwrap() > token);
-    // The wall clock went back by a year: the counter alone makes the token grow.
-    file.sql().execute("UPDATE lockkeeper_counter SET last = last + 31536000000000", []).unwrap();
-    guard.release().await.unwrap();
-    let ahead = keeper.mutex("job").lock().await.unwrap();
-    let far = ahead.token().unwrap();
-    ahead.release().await.unwrap();
-    assert!(keeper.mutex("job").lock().await.unwrap().token().unwrap() > far);
+    keeper.close().await;
+    token
+}
+
+#[tokio::test]
+async fn the_horizon_is_above_every_token_and_rarely_written() {
+    let file = File::new("queue");
+    let horizon = || -> i64 {
+        file.sql().query_row("SELECT horizon FROM lockkeeper_counter", [], |row| row.get(0)).unwrap()
+    };
+    let first = next_token(&file).await;
+    let before = horizon();
+    let second = next_token(&file).await;
+    assert!(first < second && second.0 <= before.unsigned_abs());
+    assert_eq!(horizon(), before);
+    file.sql().execute("UPDATE lockkeeper_counter SET horizon = 5", []).unwrap();
+    assert!(next_token(&file).await.0 <= horizon().unsigned_abs());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -109,8 +109,8 @@ async fn another_boot_buries_every_row_and_tokens_still_grow() {
     let next = after.mutex("job").try_lock().await.unwrap().expect("the row of the earlier boot is dead");
     assert!(next.token().unwrap() > token);
     next.release().await.unwrap();
-    file.sql().execute("UPDATE lockkeeper_counter SET last = 0", []).unwrap();
-    assert!(after.mutex("job").lock().await.unwrap().token().unwrap() > token, "after a power cut");
+    file.sql().execute("UPDATE lockkeeper_counter SET horizon = 0", []).unwrap();
+    assert!(after.mutex("job").lock().await.unwrap().token().unwrap() > token);
 }
 
 #[tokio::test]

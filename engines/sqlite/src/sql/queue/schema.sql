@@ -1,13 +1,14 @@
--- One counter per style: it outlives every lock (Law 8) and needs no room for idle ones. All writers of a
--- SQLite database take turns anyway, so one counter for all locks makes nobody wait longer.
+-- Where places and tokens come from: the microseconds since boot, which all processes read alike, plus a base that is chosen
+-- once per boot so that they go on growing. So nothing is counted at a grant, and idle locks need no room (Law 8).
 CREATE TABLE IF NOT EXISTS lockkeeper_counter (
-    style  TEXT    NOT NULL PRIMARY KEY,
-    last   INTEGER NOT NULL, -- the last place, which is the token, too
-    boot   TEXT    NOT NULL, -- the boot whose clock the expiries are measured on; another boot's claims are dead
-    layout INTEGER NOT NULL  -- the version of these tables
+    style   TEXT    NOT NULL PRIMARY KEY,
+    horizon INTEGER NOT NULL, -- no token so far is larger; raised once a minute
+    base    INTEGER NOT NULL, -- what is added to the microseconds since boot
+    boot    TEXT    NOT NULL, -- which boot; the claims of another one are dead
+    layout  INTEGER NOT NULL  -- the version of these tables
 ) WITHOUT ROWID;
 
-INSERT OR IGNORE INTO lockkeeper_counter (style, last, boot, layout) VALUES ('queue', 0, '', 1);
+INSERT OR IGNORE INTO lockkeeper_counter (style, horizon, base, boot, layout) VALUES ('queue', 0, 0, '', 1);
 
 -- A row per claim, holding or waiting; a lock without claims has no row. There is no index by id, for it would cost
 -- every join and leave one more page: a claim is found in its lock's queue.
