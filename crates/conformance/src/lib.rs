@@ -1,4 +1,25 @@
-//! What every engine is held to: recorded histories, and the checker that judges them.
+//! The suite every engine passes, and the checker that judges recorded histories.
+//!
+//! An engine's `tests/conformance.rs` is about ten lines long (and `harness = false` in its Cargo.toml):
+//!
+//! ```no_run
+//! use lockkeeper_conformance::{Subject, Suite};
+//!
+//! fn main() -> std::process::ExitCode {
+//!     let abilities = lockkeeper::engines()[0].styles[0];
+//!     Suite::new(abilities).run(|| Subject::at("memory:suite"))
+//! }
+//! ```
+//!
+//! Every case is a test of its own name. A case that needs an ability the engine does not have is listed as
+//! ignored, with the reason; so is one the engine's author excluded with [`Suite::cannot`].
 
+pub mod bench;
+mod cases;
 pub mod checker;
+pub mod faulty;
+pub mod helper;
 pub mod history;
+mod suite;
+
+pub use suite::{Subject, Suite};

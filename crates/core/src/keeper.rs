@@ -403,7 +403,8 @@ impl Stay {
         self.life.lease_ends(keeper.clock.now().plus(lease));
         keeper.renewals.add(&self.life);
         if lease < keeper.ttl {
-            let renewal = Renewal { claim: Arc::clone(&self.life.claim), ttl: lease };
+            let ttl = self.life.ttl_from(keeper.clock.now());
+            let renewal = Renewal { claim: Arc::clone(&self.life.claim), ttl };
             // If it fails the client's own deadline still ends the hold, and the TTL the claim.
             let _ = tokio::time::timeout(lease / 4, keeper.engine.renew(&[renewal])).await;
         }

@@ -84,9 +84,11 @@ impl Life {
         self.lease_ends.store(moment.as_nanos(), SeqCst);
     }
 
-    /// The TTL to ask for in a renewal sent now: no longer than a fixed lease lasts.
+    /// The TTL to ask for in a renewal sent now: no longer than a fixed lease lasts, plus the margin, so that the
+    /// client's trust reaches just to the lease's end.
     pub(crate) fn ttl_from(&self, now: Moment) -> Duration {
-        self.claim.ttl.min(Moment::from_nanos(self.lease_ends.load(SeqCst)).since(now))
+        let lease_left = Moment::from_nanos(self.lease_ends.load(SeqCst)).since(now);
+        self.claim.ttl.min(lease_left.saturating_add(margin(self.claim.ttl)))
     }
 
     /// Until when the claim may be trusted if no further renewal succeeds.

@@ -2,7 +2,8 @@
 
 use crate::engines;
 use lockkeeper_core::address::{Address, parse_duration};
-use lockkeeper_core::{Builder, DEFAULT_TTL, Keeper, Result};
+use lockkeeper_core::{Builder, DEFAULT_TTL, Engine, Keeper, Result};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Connects to the engine that the URL names, with the default settings.
@@ -90,6 +91,18 @@ impl Connect {
         let mut address = Address::parse(&self.url)?;
         let (ttl, builder) = self.settings(&mut address)?;
         builder.build(engines::open(address, ttl).await?)
+    }
+
+    /// Opens the engine alone, without a keeper: for tools that wrap or only look.
+    ///
+    /// Cancel safety: dropping the future closes what was opened.
+    ///
+    /// # Errors
+    /// As [`connect`](crate::connect).
+    pub async fn engine(self) -> Result<Arc<dyn Engine>> {
+        let mut address = Address::parse(&self.url)?;
+        let (ttl, _) = self.settings(&mut address)?;
+        engines::open(address, ttl).await
     }
 
     fn settings(&self, address: &mut Address) -> Result<(Duration, Builder)> {

@@ -18,5 +18,5 @@ mod connect;
 mod engines;
 
 pub use connect::{Connect, connect, default_url};
-pub use engines::{EngineInfo, engine, engines};
+pub use engines::{EngineInfo, engines};
 pub use lockkeeper_core::*;

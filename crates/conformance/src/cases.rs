@@ -1,0 +1,157 @@
+//! The table of cases.
+
+mod dropping;
+mod exclusion;
+mod faces;
+mod faults;
+mod leases;
+mod looking;
+mod loss;
+mod names;
+mod order;
+mod owners;
+mod permits;
+mod processes;
+mod reading;
+mod tokens;
+mod trying;
+
+use crate::bench::Bench;
+use futures_util::future::LocalBoxFuture;
+use lockkeeper::Abilities;
+
+/// One case.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) needs: &'static [Need],
+    pub(crate) run: fn(Bench) -> LocalBoxFuture<'static, ()>,
+}
+
+/// What a case needs of the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    Fair,
+    Shared,
+    Permits,
+    Downgrade,
+    Processes,
+    DurableTokens,
+}
+
+impl Need {
+    /// Why the case cannot be run on an engine with these abilities, if it cannot.
+    pub(crate) fn missing(self, abilities: &Abilities) -> Option<&'static str> {
+        let (has, reason) = match self {
+            Self::Fair => (abilities.fair, "there is no queue in this style: whoever is quickest wins"),
+            Self::Shared => (abilities.shared, "this style has no shared claims"),
+            Self::Permits => (abilities.permits, "this style has no permits"),
+            Self::Downgrade => (abilities.downgrade, "this style cannot shrink a hold"),
+            Self::Processes => (abilities.across_processes, "these locks are inside one process"),
+            Self::DurableTokens => (abilities.token_survives_restart, "these locks do not outlive a restart"),
+        };
+        (!has).then_some(reason)
+    }
+}
+
+macro_rules! cases {
+    ($($topic:ident::$case:ident [$($need:ident),*];)*) => {
+        vec![$(Case {
+            name: concat!(stringify!($topic), "::", stringify!($case)),
+            needs: &[$(Need::$need),*],
+            run: |bench| Box::pin($topic::$case(bench)),
+        }),*]
+    };
+}
+
+/// Every case there is.
+pub(crate) fn all() -> Vec<Case> {
+    cases![
+        exclusion::one_holder_at_a_time_under_contention [];
+        exclusion::a_shared_counter_stays_exact [];
+        exclusion::many_locks_at_once_do_not_disturb_each_other [];
+        order::first_come_first_served [Fair];
+        order::a_thousand_waiters_each_get_their_turn [Fair];
+        order::a_cancelled_waiter_lets_the_next_one_go_on [Fair];
+        trying::a_free_lock_is_had_at_once [];
+        trying::a_held_lock_is_not_waited_for [];
+        trying::a_try_leaves_nothing_behind [];
+        trying::a_timed_wait_ends_without_the_lock [];
+        trying::a_timed_wait_gets_a_lock_that_is_freed_in_time [];
+        reading::readers_share_and_exclude_writers [Shared];
+        reading::a_writer_waits_for_every_reader [Shared];
+        reading::a_reader_behind_a_waiting_writer_waits [Shared, Fair];
+        reading::readers_behind_a_writer_go_on_together [Shared, Fair];
+        reading::a_writer_becomes_a_reader_without_letting_go [Shared, Downgrade];
+        reading::readers_and_writers_under_contention [Shared];
+        permits::never_more_than_the_limit [Permits];
+        permits::several_permits_at_once [Permits];
+        permits::a_large_want_is_not_overtaken_by_small_ones [Permits, Fair];
+        permits::no_wake_up_is_lost_when_the_first_and_the_third_leave [Permits, Fair];
+        permits::everybody_must_agree_on_the_number [Permits];
+        owners::an_owner_enters_again_and_must_release_as_often [];
+        owners::entering_again_costs_no_round_trip [];
+        owners::two_owners_exclude_each_other [];
+        owners::a_reader_cannot_become_a_writer_by_entering_again [Shared];
+        owners::tasks_of_one_owner_do_not_wait_for_each_other [];
+        leases::a_fixed_lease_frees_itself [];
+        leases::a_fixed_lease_longer_than_the_ttl_is_kept_to_its_end [];
+        leases::a_hold_outlives_many_ttls [];
+        leases::a_waiter_outlives_many_ttls [];
+        leases::a_blocked_executor_does_not_lose_the_lock [];
+        leases::all_claims_of_a_keeper_are_renewed_in_one_call [];
+        dropping::a_future_dropped_at_any_await_point_leaves_nothing [];
+        dropping::a_wait_dropped_at_any_await_point_leaves_nothing [];
+        dropping::a_dropped_guard_frees_the_lock [];
+        dropping::a_release_dropped_half_way_still_frees_the_lock [];
+        dropping::a_guard_outlives_its_keeper_handle [];
+        dropping::a_closed_keeper_frees_everything [];
+        loss::an_evicted_hold_is_lost_and_frees_the_lock [];
+        loss::releasing_a_lost_guard_harms_nobody [];
+        loss::lost_fires_before_the_next_grant_when_renewals_are_cut [];
+        loss::a_claim_that_is_not_renewed_expires [];
+        loss::a_late_renewal_does_not_revive [];
+        loss::work_under_protection_is_cancelled_on_loss [];
+        loss::an_evicted_waiter_is_told [Fair];
+        faults::a_lost_reply_of_an_acquire_leaves_nothing [];
+        faults::a_lost_reply_of_a_renewal_is_only_uncertain [];
+        faults::a_lost_reply_of_a_release_still_frees [];
+        faults::duplicated_requests_change_nothing [];
+        faults::delayed_renewals_do_not_lose_the_lock [];
+        tokens::grow_with_every_grant [];
+        tokens::grow_from_keeper_to_keeper_and_after_idle_times [];
+        tokens::grow_after_an_eviction [];
+        tokens::grow_after_an_expiry [];
+        tokens::grow_after_a_kill [Processes];
+        tokens::grow_after_a_restart [DurableTokens];
+        processes::a_killed_holder_frees_the_lock [Processes];
+        processes::a_killed_waiter_does_not_stall_the_queue [Processes];
+        processes::a_paused_holder_finds_out_that_it_lost [Processes];
+        looking::the_queue_is_shown_in_order [Fair];
+        looking::a_holder_is_shown_with_its_token [];
+        looking::only_the_asked_prefix_is_shown [];
+        looking::nothing_is_left_after_release [];
+        names::bad_names_are_refused_before_anything_is_sent [];
+        names::names_that_look_alike_are_different_locks [];
+        names::mutex_and_semaphore_of_one_name_are_refused [Permits];
+        faces::several_locks_are_had_all_or_none [];
+        faces::several_locks_in_any_order_do_not_deadlock [];
+        faces::one_lost_lock_of_several_is_the_loss_of_all [];
+        faces::locks_may_span_keepers [];
+        faces::a_condition_wakes_who_waited_longest [Shared];
+        faces::a_condition_wakes_everybody [Shared];
+        faces::a_condition_gives_up_in_time [Shared];
+        faces::one_candidate_leads [];
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_case_has_a_name_of_its_own() {
+        let mut names: Vec<_> = super::all().iter().map(|case| case.name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

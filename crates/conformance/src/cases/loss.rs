@@ -1,0 +1,108 @@
+//! Losing a lock: the signal comes before anybody else can hold it, and the loser harms nobody.
+
+use crate::bench::{Bench, soon, soon_held};
+use lockkeeper::{Clock, Error, Keeper, State};
+
+/// Evicts the holder of a lock.
+pub(super) async fn evict_holder(bench: &Bench, keeper: &Keeper, name: &str) {
+    let lock = bench.look(keeper, name).await.expect("the lock is in use");
+    let holder = lock.holders().next().expect("a holder").id.clone();
+    assert!(keeper.evict(name, &holder).await.expect("an answer"), "the holder was there");
+}
+
+pub(super) async fn an_evicted_hold_is_lost_and_frees_the_lock(bench: Bench) {
+    let (keeper, other) =
+        (bench.keeper_with(bench.short_ttl()).await, bench.keeper_with(bench.long_ttl()).await);
+    let guard = soon_held(keeper.mutex("evicted").lock()).await;
+    evict_holder(&bench, &other, "evicted").await;
+    let next = soon_held(other.mutex("evicted").lock()).await;
+    assert!(soon("the lost signal", guard.lost()).await.is_lost());
+    assert_eq!(guard.state(), State::Lost);
+    assert!(guard.token().is_err());
+    assert_eq!(next.state(), State::Held);
+    assert!(!other.evict("evicted", &guard.claim()).await.expect("an answer"), "it is not there any more");
+}
+
+pub(super) async fn releasing_a_lost_guard_harms_nobody(bench: Bench) {
+    let keeper = bench.keeper_with(bench.long_ttl()).await;
+    let lost = soon_held(keeper.mutex("late").lock()).await;
+    evict_holder(&bench, &keeper, "late").await;
+    let next = soon_held(keeper.mutex("late").lock()).await;
+    let released = lost.release().await;
+    assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
+    assert!(keeper.mutex("late").try_lock().await.expect("an answer").is_none(), "the next one still holds");
+    next.release().await.expect("its hold was not touched");
+}
+
+pub(super) async fn lost_fires_before_the_next_grant_when_renewals_are_cut(bench: Bench) {
+    let (keeper, engine) = bench.faulty(bench.short_ttl()).await;
+    let guard = soon_held(keeper.mutex("cut").lock()).await;
+    let other = bench.keeper_with(bench.long_ttl()).await;
+    let next = tokio::spawn(async move {
+        let guard = soon_held(other.mutex("cut").lock()).await;
+        (Clock::Boot.now(), guard)
+    });
+    engine.cut(true);
+    bench.until("the hold is in doubt", async || guard.state() != State::Held).await;
+    soon("the lost signal", guard.lost()).await;
+    let lost_at = Clock::Boot.now();
+    assert_eq!(guard.state(), State::Lost);
+    engine.cut(false);
+    let (granted_at, next) = next.await.expect("the next one");
+    assert!(lost_at <= granted_at, "lost {:?} after the next grant", lost_at.since(granted_at));
+    next.release().await.expect("a release");
+}
+
+pub(super) async fn a_claim_that_is_not_renewed_expires(bench: Bench) {
+    let (keeper, engine) = bench.faulty(bench.short_ttl()).await;
+    let guard = soon_held(keeper.mutex("expires").lock()).await;
+    engine.cut(true);
+    let other = bench.keeper_with(bench.long_ttl()).await;
+    let next = soon_held(other.mutex("expires").lock()).await;
+    assert_eq!(guard.state(), State::Lost);
+    assert_eq!(next.state(), State::Held);
+    engine.cut(false);
+}
+
+/// Law 2.
+pub(super) async fn a_late_renewal_does_not_revive(bench: Bench) {
+    let (keeper, engine) = bench.faulty(bench.short_ttl()).await;
+    let guard = soon_held(keeper.mutex("late").lock()).await;
+    bench.until("a renewal was sent", async || engine.calls().1 > 0).await;
+    engine.cut(true);
+    let other = bench.keeper_with(bench.long_ttl()).await;
+    evict_holder(&bench, &other, "late").await;
+    let next = soon_held(other.mutex("late").lock()).await;
+    let kept = engine.replay_last_renewal().await.expect("an answer");
+    assert_eq!(kept.dead.len(), 1, "the evicted claim is dead and stays so");
+    assert!(soon("the lost signal", guard.lost()).await.is_lost());
+    let lock = bench.look(&other, "late").await.expect("the lock is in use");
+    let holders: Vec<_> = lock.holders().map(|claim| claim.id.clone()).collect();
+    assert_eq!(holders, [next.claim()], "only the next one holds");
+    engine.cut(false);
+}
+
+pub(super) async fn work_under_protection_is_cancelled_on_loss(bench: Bench) {
+    let keeper = bench.keeper_with(bench.short_ttl()).await;
+    let guard = soon_held(keeper.mutex("protected").lock()).await;
+    assert_eq!(guard.protect(async { 7 }).await.expect("held"), 7);
+    evict_holder(&bench, &keeper, "protected").await;
+    let work = soon("the work is cancelled", guard.protect(std::future::pending::<()>())).await;
+    assert!(matches!(work, Err(Error::Lost { .. })));
+}
+
+pub(super) async fn an_evicted_waiter_is_told(bench: Bench) {
+    let keeper = bench.keeper_with(bench.short_ttl()).await;
+    let holder = soon_held(keeper.mutex("queue").lock()).await;
+    let waiter = tokio::spawn({
+        let keeper = keeper.clone();
+        async move { keeper.mutex("queue").lock().await }
+    });
+    bench.until_waiting(&keeper, "queue", 1).await;
+    let lock = bench.look(&keeper, "queue").await.expect("the lock is in use");
+    let id = lock.waiters().next().expect("a waiter").id.clone();
+    assert!(keeper.evict("queue", &id).await.expect("an answer"));
+    let told = soon("the waiter is told", waiter).await.expect("no panic");
+    assert!(matches!(told, Err(Error::Lost { .. })), "{told:?}");
+    holder.release().await.expect("the holder is not touched");
+}
