@@ -26,6 +26,12 @@ pub fn engines() -> Vec<EngineInfo> {
     vec![
         EngineInfo { schemes: &["memory"], feature: None, styles: vec![Memory::new().abilities()] },
         EngineInfo { schemes: &["file"], feature: Some("file"), styles: file_styles() },
+        EngineInfo {
+            schemes: &["postgres", "postgresql"],
+            feature: Some("postgres"),
+            styles: postgres_styles(),
+        },
+        EngineInfo { schemes: &["mysql", "mariadb"], feature: Some("mysql"), styles: mysql_styles() },
     ]
 }
 
@@ -37,6 +43,10 @@ pub(crate) async fn open(mut address: Address, ttl: Duration) -> Result<Arc<dyn 
         "memory" => open_memory(&mut address),
         #[cfg(feature = "file")]
         "file" => lockkeeper_file::connect(address, ttl).await,
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => lockkeeper_postgres::connect(address, ttl).await,
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => lockkeeper_mysql::connect(address, ttl).await,
         scheme => Err(unknown(scheme)),
     }
 }
@@ -50,6 +60,20 @@ fn file_styles() -> Vec<Abilities> {
     #[cfg(feature = "file")]
     return lockkeeper_file::STYLES.to_vec();
     #[cfg(not(feature = "file"))]
+    return Vec::new();
+}
+
+fn postgres_styles() -> Vec<Abilities> {
+    #[cfg(feature = "postgres")]
+    return lockkeeper_postgres::STYLES.to_vec();
+    #[cfg(not(feature = "postgres"))]
+    return Vec::new();
+}
+
+fn mysql_styles() -> Vec<Abilities> {
+    #[cfg(feature = "mysql")]
+    return lockkeeper_mysql::STYLES.to_vec();
+    #[cfg(not(feature = "mysql"))]
     return Vec::new();
 }
 
