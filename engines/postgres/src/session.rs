@@ -34,10 +34,27 @@ impl Session {
         statements: &'static [&'static str],
         messages: Messages,
     ) -> Result<Arc<Self>> {
+        Self::open_with(settings, statements, messages, false).await
+    }
+
+    /// Opens a connection on which a statement may wait in the server for as long as it takes.
+    pub(crate) async fn open_patient(
+        settings: Arc<Settings>,
+        statements: &'static [&'static str],
+    ) -> Result<Arc<Self>> {
+        Self::open_with(settings, statements, None, true).await
+    }
+
+    async fn open_with(
+        settings: Arc<Settings>,
+        statements: &'static [&'static str],
+        messages: Messages,
+        patient: bool,
+    ) -> Result<Arc<Self>> {
         let limit = settings.limits.connect;
         // On the house runtime: the connection must outlive the caller's.
         let opening = house::handle().spawn(async move {
-            tokio::time::timeout(limit, Self::connect(settings, statements, messages)).await
+            tokio::time::timeout(limit, Self::connect(settings, statements, messages, patient)).await
         });
         match opening.await {
             Ok(Ok(opened)) => opened,
@@ -50,6 +67,7 @@ impl Session {
         settings: Arc<Settings>,
         statements: &'static [&'static str],
         messages: Messages,
+        patient: bool,
     ) -> Result<Arc<Self>> {
         let opened = settings.driver.connect(settings.tls.clone()).await;
         let (client, mut connection) = opened.map_err(|error| fault("connect", error))?;
@@ -71,12 +89,17 @@ impl Session {
             driver: driver.abort_handle(),
             limit: settings.limits.request,
         };
-        session.set_up(&settings, statements).await?;
+        session.set_up(&settings, statements, patient).await?;
         Ok(Arc::new(session))
     }
 
-    async fn set_up(&mut self, settings: &Settings, statements: &'static [&'static str]) -> Result<()> {
-        let limit_ms = settings.limits.request.as_millis();
+    async fn set_up(
+        &mut self,
+        settings: &Settings,
+        statements: &'static [&'static str],
+        patient: bool,
+    ) -> Result<()> {
+        let limit_ms = if patient { 0 } else { settings.limits.request.as_millis() };
         let limits = format!("SET statement_timeout = {limit_ms}; SET lock_timeout = {limit_ms}");
         self.batch(SETUP).await?;
         self.batch(&limits).await?;
@@ -161,6 +184,17 @@ impl Session {
         doing: &'static str,
     ) -> Result<Row> {
         self.within(doing, self.limit, self.client.query_one(&self.statements[statement], params)).await
+    }
+
+    /// The one row of a prepared statement that may wait in the server.
+    pub(crate) async fn row_at_last(
+        &self,
+        statement: usize,
+        params: &[&(dyn ToSql + Sync)],
+        doing: &'static str,
+    ) -> Result<Row> {
+        let answer = self.client.query_one(&self.statements[statement], params).await;
+        answer.map_err(|error| fault(doing, error))
     }
 
     /// A server that does not answer in time may be cut off, and nobody may wait behind it for longer.

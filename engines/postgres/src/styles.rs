@@ -3,9 +3,11 @@
 use crate::config::Settings;
 use crate::fault::{ENGINE, fault};
 use crate::queue::{self, TableQueue};
+use crate::row::{self, Rows};
 use crate::session::Session;
+use crate::{advisory, transaction};
 use lockkeeper_core::address::Address;
-use lockkeeper_core::{Abilities, CrashFrees, Engine, Error, MIN_TTL, QueueEngine, Result};
+use lockkeeper_core::{Abilities, CrashFrees, Engine, Error, MIN_TTL, QueueEngine, RaceEngine, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,16 +27,48 @@ pub(crate) const QUEUE: Abilities = Abilities {
     min_ttl: MIN_TTL,
 };
 
-/// What each style can do.
-pub const STYLES: &[Abilities] = &[QUEUE];
+pub(crate) const ROW: Abilities = Abilities {
+    style: "row",
+    url: "postgres://user@host/database?style=row",
+    fair: false,
+    shared: false,
+    permits: false,
+    downgrade: false,
+    push: false,
+    ..QUEUE
+};
 
-/// How many connections share the work of a keeper in the queue style, unless the URL says otherwise.
-const QUEUE_CONNECTIONS: usize = 4;
+pub(crate) const SESSION: Abilities = Abilities {
+    style: "session",
+    url: "postgres://user@host/database?style=session",
+    push: true,
+    crash_frees: CrashFrees::AtOnce,
+    ..ROW
+};
+
+pub(crate) const ADVISORY: Abilities =
+    Abilities { style: "advisory", url: "postgres://user@host/database?style=advisory", ..SESSION };
+
+/// What each style can do.
+pub const STYLES: &[Abilities] = &[QUEUE, ROW, SESSION, ADVISORY];
+
+/// How many connections a keeper opens at most, unless the URL says otherwise: to share the work of a queue,
+/// to hold locks each in its own transaction, or to wait for advisory locks.
+fn connections(style: &str) -> usize {
+    match style {
+        "session" => 32,
+        "advisory" => 16,
+        _ => 4,
+    }
+}
 
 /// The statements that create what a style needs; empty for a style that there is not.
 pub fn schema(style: &str) -> &'static str {
     match style {
         "queue" => queue::SCHEMA,
+        "row" => row::SCHEMA,
+        "session" => transaction::SCHEMA,
+        "advisory" => advisory::SCHEMA,
         _ => "",
     }
 }
@@ -49,9 +83,12 @@ pub fn schema(style: &str) -> &'static str {
 pub async fn connect(mut address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
     let styles: Vec<&'static str> = STYLES.iter().map(|style| style.style).collect();
     let style = address.take_style(&styles)?;
-    let settings = Arc::new(Settings::from_address(address, ttl, QUEUE_CONNECTIONS)?);
+    let settings = Arc::new(Settings::from_address(address, ttl, connections(style))?);
     create(&settings, style).await?;
     Ok(match style {
+        "row" => Arc::new(RaceEngine(Rows::open(settings).await?)),
+        "session" => Arc::new(RaceEngine(transaction::open(settings).await?)),
+        "advisory" => Arc::new(RaceEngine(advisory::open(settings).await?)),
         _ => Arc::new(QueueEngine(TableQueue::open(settings).await?)),
     })
 }
@@ -81,6 +118,9 @@ async fn create(settings: &Arc<Settings>, style: &'static str) -> Result<()> {
 /// What a style's statements create last: when it is there, all is.
 fn newest_object(style: &str) -> &'static str {
     match style {
+        "row" => "lockkeeper_row_take(text,text,text,text,bigint,text,bigint)",
+        "session" => "lockkeeper_session_clean(interval)",
+        "advisory" => "lockkeeper_advisory_wait(text)",
         _ => "lockkeeper_clean(interval)",
     }
 }

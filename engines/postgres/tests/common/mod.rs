@@ -5,7 +5,7 @@ use lockkeeper_testkit::Postgres;
 use std::sync::Arc;
 
 /// Runs the suite on one style.
-pub fn suite(style: &'static str) -> std::process::ExitCode {
+pub(crate) fn suite(style: &'static str) -> std::process::ExitCode {
     let abilities = lockkeeper_postgres::STYLES.iter().find(|known| known.style == style);
     Suite::new(*abilities.expect("a style we have")).run(move || {
         let server = Arc::new(Postgres::start_with(&["max_connections=500"]));
