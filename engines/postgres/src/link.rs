@@ -14,6 +14,8 @@ pub(crate) struct Link {
     messages: Messages,
     /// To be sent when the connection is new: which channel to listen on.
     greeting: Option<String>,
+    /// Whether it lives on the house runtime, or on that of whoever needs it first.
+    on_house: bool,
     current: Mutex<Option<Arc<Session>>>,
     opening: tokio::sync::Mutex<()>,
     busy: AtomicUsize,
@@ -26,7 +28,27 @@ impl Link {
         messages: Messages,
         greeting: Option<String>,
     ) -> Self {
+        Self::on(true, settings, statements, messages, greeting)
+    }
+
+    /// A link that lives with its users.
+    pub(crate) fn quick(
+        settings: &Arc<Settings>,
+        statements: &'static [&'static str],
+        greeting: Option<String>,
+    ) -> Self {
+        Self::on(false, settings, statements, None, greeting)
+    }
+
+    fn on(
+        on_house: bool,
+        settings: &Arc<Settings>,
+        statements: &'static [&'static str],
+        messages: Messages,
+        greeting: Option<String>,
+    ) -> Self {
         Self {
+            on_house,
             settings: Arc::clone(settings),
             statements,
             messages,
@@ -52,7 +74,12 @@ impl Link {
         if let Some(session) = self.current() {
             return Ok(session);
         }
-        let session = Session::open(Arc::clone(&self.settings), self.statements, self.messages.clone()).await?;
+        let settings = Arc::clone(&self.settings);
+        let session = if self.on_house {
+            Session::open(settings, self.statements, self.messages.clone()).await?
+        } else {
+            Session::open_here(settings, self.statements).await?
+        };
         if let Some(greeting) = &self.greeting {
             session.batch(greeting).await?;
         }

@@ -1,4 +1,5 @@
-//! A few links that share the work of one keeper.
+//! The links of one keeper: one on the house runtime that keeps claims alive and listens, a few quick ones for
+//! joins and leaves.
 
 use crate::config::Settings;
 use crate::link::Link;
@@ -9,32 +10,41 @@ use std::sync::Arc;
 /// long as it is not the bottleneck.
 const ENOUGH: usize = 4;
 
-/// The links; the first one also listens and renews.
-pub(crate) struct Links(Vec<Link>);
+/// The links.
+pub(crate) struct Links {
+    house: Link,
+    quick: Vec<Link>,
+}
 
 impl Links {
+    /// `greeting` is sent when a link is opened; `listen`, too, on the one that listens.
     pub(crate) fn new(
         settings: &Arc<Settings>,
         statements: &'static [&'static str],
+        greeting: &str,
+        listen: &str,
         messages: Messages,
-        greeting: Option<String>,
     ) -> Self {
-        let mut links = vec![Link::new(settings, statements, messages, greeting)];
-        links.extend((1..settings.connections).map(|_| Link::new(settings, statements, None, None)));
-        Self(links)
+        let on_house = format!("{greeting}; {listen}");
+        let quick = || Link::quick(settings, statements, Some(greeting.into()));
+        Self {
+            house: Link::new(settings, statements, messages, Some(on_house)),
+            quick: (0..settings.connections).map(|_| quick()).collect(),
+        }
     }
 
-    pub(crate) fn first(&self) -> &Link {
-        &self.0[0]
+    /// The one on the house runtime.
+    pub(crate) fn house(&self) -> &Link {
+        &self.house
     }
 
     pub(crate) fn at(&self, index: usize) -> &Link {
-        &self.0[index % self.0.len()]
+        &self.quick[index % self.quick.len()]
     }
 
     /// The first link that has room, or the one with the least to do.
     pub(crate) fn choose(&self) -> usize {
-        let loads = || self.0.iter().map(Link::load).enumerate();
+        let loads = || self.quick.iter().map(Link::load).enumerate();
         loads()
             .find(|(_, load)| *load < ENOUGH)
             .or_else(|| loads().min_by_key(|(_, load)| *load))
@@ -42,6 +52,7 @@ impl Links {
     }
 
     pub(crate) fn close(&self) {
-        self.0.iter().for_each(Link::close);
+        self.house.close();
+        self.quick.iter().for_each(Link::close);
     }
 }

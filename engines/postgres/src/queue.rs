@@ -16,8 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
-pub(crate) const SCHEMA: &str = include_str!("sql/schema_queue.sql");
+pub(crate) const SCHEMA: &str =
+    concat!(include_str!("sql/schema_tokens.sql"), "\n", include_str!("sql/schema_queue.sql"));
 
 const STATEMENTS: &[&str] = &[
     include_str!("sql/queue_join.sql"),
@@ -29,6 +31,7 @@ const STATEMENTS: &[&str] = &[
     include_str!("sql/queue_list.sql"),
     include_str!("sql/queue_clean.sql"),
 ];
+const RAISE: &str = include_str!("sql/raise_tokens.sql");
 const JOIN: usize = 0;
 const LEAVE: usize = 1;
 const KEEP: usize = 2;
@@ -51,9 +54,9 @@ impl TableQueue {
         let (sender, messages) = tokio::sync::mpsc::unbounded_channel();
         let channel = format!("lockkeeper_{}", ClaimId::random());
         let waiters = Arc::new(Waiters::new(settings.limits.look));
-        let greeting = format!("LISTEN {channel}");
-        let links = Arc::new(Links::new(&settings, STATEMENTS, Some(sender), Some(greeting)));
-        links.first().session().await?;
+        let listen = format!("LISTEN {channel}");
+        let links = Arc::new(Links::new(&settings, STATEMENTS, RAISE, &listen, Some(sender)));
+        links.house().session().await?;
         house::handle().spawn(wake::hand_out(messages, Arc::clone(&waiters)));
         house::handle().spawn(wake::look_after(Arc::clone(&links), Arc::clone(&waiters)));
         house::handle().spawn(wake::clean(Arc::clone(&links), Arc::clone(&waiters)));
@@ -62,13 +65,21 @@ impl TableQueue {
 
     /// The connection that carries this claim: on one connection a leave cannot overtake its join.
     async fn session_of(&self, id: ClaimId) -> Result<Arc<Session>> {
-        let link = self.waiters.find(id).map_or(0, |waiter| waiter.link.load(SeqCst));
-        self.links.at(link).session().await
+        match self.waiters.find(id) {
+            Some(waiter) => self.links.at(waiter.link.load(SeqCst)).session().await,
+            None => self.links.house().session().await,
+        }
+    }
+
+    /// The claim's place, or 0 if it is not known: another process's claim, or one whose join was not answered.
+    fn place_of(&self, id: ClaimId) -> i64 {
+        self.waiters.find(id).map_or(0, |waiter| number(waiter.place.load(SeqCst)))
     }
 
     async fn remove(&self, name: &LockName, id: ClaimId, doing: &'static str) -> Result<bool> {
         let session = self.session_of(id).await?;
-        let row = session.row(LEAVE, &[&name.as_str(), &id.to_string()], doing).await?;
+        let params: [&(dyn ToSql + Sync); 3] = [&name.as_str(), &self.place_of(id), &id.to_string()];
+        let row = session.row(LEAVE, &params, doing).await?;
         self.waiters.forget(id);
         Ok(row.get(0))
     }
@@ -139,6 +150,7 @@ impl Queue for TableQueue {
             )
             .await?;
         let joined = self.joined(claim, &row).inspect_err(|_| self.waiters.forget(claim.id))?;
+        waiter.place.store(joined.place.0, SeqCst);
         if !grant::fits(joined.ahead.0, demand.weight(), demand.limit()) {
             let free_in: Option<i64> = row.get("o_free_in_ms");
             let free_in = free_in.map(|time| Duration::from_millis(time.max(0).unsigned_abs()));
@@ -152,10 +164,12 @@ impl Queue for TableQueue {
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
+        let names: Vec<&str> = renewals.iter().map(|renewal| renewal.claim.name.as_str()).collect();
+        let places: Vec<i64> = renewals.iter().map(|renewal| self.place_of(renewal.claim.id)).collect();
         let ids: Vec<String> = renewals.iter().map(|renewal| renewal.claim.id.to_string()).collect();
         let ttls: Vec<i64> = renewals.iter().map(|renewal| milliseconds(renewal.ttl)).collect();
-        let session = self.links.first().session().await?;
-        let rows = session.rows(KEEP, &[&ids, &ttls], "renew").await?;
+        let session = self.links.house().session().await?;
+        let rows = session.rows(KEEP, &[&names, &places, &ids, &ttls], "renew").await?;
         let kept: HashSet<&str> = rows.iter().map(|row| row.get(0)).collect();
         let dead = renewals.iter().zip(&ids).filter(|(_, id)| !kept.contains(id.as_str()));
         Ok(Kept { dead: dead.map(|(renewal, _)| renewal.claim.id).collect(), as_of: None })
@@ -169,14 +183,14 @@ impl Queue for TableQueue {
     async fn shrink(&self, claim: &Claim, to: Demand) -> Result<()> {
         let session = self.session_of(claim.id).await?;
         let (id, weight) = (claim.id.to_string(), number(to.weight()));
-        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-            [&claim.name.as_str(), &id, &to.to_string(), &weight];
+        let params: [&(dyn ToSql + Sync); 5] =
+            [&claim.name.as_str(), &self.place_of(claim.id), &id, &to.to_string(), &weight];
         let row = session.row(SHRINK, &params, "downgrade").await?;
         if row.get(0) { Ok(()) } else { Err(claim.gone()) }
     }
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
-        let session = self.links.first().session().await?;
+        let session = self.links.house().session().await?;
         let at_most = i64::try_from(at_most).unwrap_or(i64::MAX);
         let rows = session.rows(LIST, &[&prefix, &at_most], "list locks").await?;
         Ok(lock_views(rows.iter().map(claim_row)))

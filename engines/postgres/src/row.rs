@@ -42,8 +42,8 @@ pub(crate) struct Rows {
 
 impl Rows {
     pub(crate) async fn open(settings: Arc<Settings>) -> Result<Self> {
-        let links = Arc::new(Links::new(&settings, STATEMENTS, None, Some(RAISE.into())));
-        links.first().session().await?;
+        let links = Arc::new(Links::new(&settings, STATEMENTS, RAISE, "", None));
+        links.house().session().await?;
         house::handle().spawn(clean(Arc::downgrade(&links)));
         Ok(Self { links, pacer: Pacer::default() })
     }
@@ -64,7 +64,7 @@ async fn clean(links: std::sync::Weak<Links>) {
     loop {
         tokio::time::sleep(CLEAN_EVERY.mul_f64(rand::random_range(0.01..1.0))).await;
         let Some(links) = links.upgrade() else { return };
-        if let Some(session) = links.first().current() {
+        if let Some(session) = links.house().current() {
             let _ = session.rows(CLEAN, &[], "remove old rows").await;
         }
     }
@@ -126,7 +126,7 @@ impl Race for Rows {
         let names: Vec<&str> = renewals.iter().map(|renewal| renewal.claim.name.as_str()).collect();
         let ids: Vec<String> = renewals.iter().map(|renewal| renewal.claim.id.to_string()).collect();
         let ttls: Vec<i64> = renewals.iter().map(|renewal| milliseconds(renewal.ttl)).collect();
-        let session = self.links.first().session().await?;
+        let session = self.links.house().session().await?;
         let rows = session.rows(KEEP, &[&names, &ids, &ttls], "renew").await?;
         let kept: HashSet<&str> = rows.iter().map(|row| row.get(0)).collect();
         let dead = renewals.iter().zip(&ids).filter(|(_, id)| !kept.contains(id.as_str()));
@@ -139,7 +139,7 @@ impl Race for Rows {
     }
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
-        let session = self.links.first().session().await?;
+        let session = self.links.house().session().await?;
         let at_most = i64::try_from(at_most).unwrap_or(i64::MAX);
         let rows = session.rows(LIST, &[&prefix, &at_most], "list locks").await?;
         Ok(lock_views(rows.iter().map(claim_row)))

@@ -31,7 +31,7 @@ pub(crate) async fn hand_out(mut messages: UnboundedReceiver<Notification>, wait
 pub(crate) async fn look_after(link: Arc<crate::pool::Links>, waiters: Arc<Waiters>) {
     while waiters.due().await {
         let asked = waiters.waiting();
-        if let Err(error) = look(link.first(), &waiters, &asked).await {
+        if let Err(error) = look(link.house(), &waiters, &asked).await {
             tracing::debug!(%error, "could not look after the waiters; trying again");
             waiters.look_in(Duration::from_millis(rand::random_range(20..100)));
         }
@@ -71,7 +71,7 @@ pub(crate) async fn clean(links: Arc<crate::pool::Links>, waiters: Arc<Waiters>)
     while !waiters.is_closed() {
         // At random, so that the keepers of a fleet do not all come at once.
         tokio::time::sleep(CLEAN_EVERY.mul_f64(rand::random_range(0.01..1.0))).await;
-        if let Some(session) = links.first().current()
+        if let Some(session) = links.house().current()
             && let Err(error) = session.rows(CLEAN, &[], "remove idle locks").await
         {
             tracing::debug!(%error, "could not remove idle locks");

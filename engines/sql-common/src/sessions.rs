@@ -159,6 +159,14 @@ impl<S: Connections> Inner<S> {
         }
     }
 
+    fn no_room(&self) -> Error {
+        let why = format!(
+            "all {} connections of this keeper hold or wait; allow more with ?connections=",
+            self.at_most
+        );
+        Error::temporary(self.source.abilities().engine, "open another connection", why)
+    }
+
     /// Frees a lock at the server; a connection that cannot is cut, which frees it, too.
     async fn free(&self, name: &LockName, connection: &Arc<S::Connection>) {
         let freed = tokio::time::timeout(self.limits.request, connection.free(name)).await;
@@ -365,7 +373,7 @@ impl<S: Connections> Race for Sessions<S> {
             Ok(Some(connection)) => connection,
             Ok(None) => {
                 inner.holds.remove(&claim.name, claim.id);
-                return Ok(busy);
+                return Err(inner.no_room());
             }
             Err(error) => {
                 inner.holds.remove(&claim.name, claim.id);

@@ -18,6 +18,8 @@ pub struct Waiter {
     pub name: LockName,
     /// Which of the engine's connections carries it: its leave must not overtake its join.
     pub link: AtomicUsize,
+    /// Its place, once it has joined; 0 before.
+    pub place: AtomicU64,
     waits: AtomicBool,
     ahead: AtomicU64,
     gone: AtomicBool,
@@ -92,6 +94,7 @@ impl Waiters {
                 id: claim.id,
                 name: claim.name.clone(),
                 link: AtomicUsize::new(link()),
+                place: AtomicU64::new(0),
                 waits: AtomicBool::new(false),
                 ahead: AtomicU64::new(u64::MAX),
                 gone: AtomicBool::new(false),

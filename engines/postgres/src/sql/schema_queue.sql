@@ -1,20 +1,14 @@
--- The queue style: one row per lock in use, one row per claim, and the functions that change them.
+-- The queue style: one row per claim, and the functions that change them.
 --
--- Every function takes the lock's row first, so that for one lock they run one after the other (Law 1), and
--- looks at the claims in a LATER statement: under READ COMMITTED each statement of a function sees what was
--- committed before it began, and a statement that waited for the row would still see the past.
-
-CREATE TABLE IF NOT EXISTS lockkeeper_locks (
-    name text COLLATE "C" PRIMARY KEY,
-    -- The last place handed out, never less than the server's time in microseconds at that moment: so a row
-    -- that was removed after long disuse begins again above where it ended (Law 8).
-    last_place bigint NOT NULL
-) WITH (fillfactor = 50);
+-- Every function takes an advisory lock on the lock's name until its transaction ends, so that for one lock they
+-- run one after the other and places are handed out in the order of commits (Law 1); and it looks at the claims
+-- in a LATER statement: under READ COMMITTED each statement of a function sees what was committed before it
+-- began, and a statement that waited would still see the past.
 
 CREATE TABLE IF NOT EXISTS lockkeeper_claims (
-    id text COLLATE "C" PRIMARY KEY,
     name text COLLATE "C" NOT NULL,
     place bigint NOT NULL,
+    id text COLLATE "C" NOT NULL,
     demand text NOT NULL,
     weight bigint NOT NULL,
     room bigint NOT NULL,
@@ -24,7 +18,8 @@ CREATE TABLE IF NOT EXISTS lockkeeper_claims (
     channel text NOT NULL,
     joined_at timestamptz NOT NULL,
     expires_at timestamptz NOT NULL,
-    UNIQUE (name, place)
+    -- The only index: keepers know the places of their claims.
+    PRIMARY KEY (name, place)
 ) WITH (fillfactor = 70);
 
 -- Tells those claims that fit now and did not fit while `p_freed` more stood before `p_from` (Law 10). Holders
@@ -46,13 +41,13 @@ BEGIN
     END LOOP;
 END $$;
 
--- Removes the expired claims of a lock whose row the caller has taken, and tells who fits now. Only a deleted
+-- Removes the expired claims of a lock that the caller has to itself, and tells who fits now. Only a deleted
 -- row counts as dead (Law 2): a renewal under way keeps its row locked, and that row is left alone here.
 CREATE OR REPLACE FUNCTION lockkeeper_prune(p_name text)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM lockkeeper_claims WHERE id IN (
-        SELECT id FROM lockkeeper_claims
+    DELETE FROM lockkeeper_claims WHERE name = p_name AND place IN (
+        SELECT place FROM lockkeeper_claims
         WHERE name = p_name AND expires_at <= clock_timestamp()
         FOR UPDATE SKIP LOCKED
     );
@@ -69,14 +64,11 @@ CREATE OR REPLACE FUNCTION lockkeeper_join(
     OUT o_place bigint, OUT o_ahead bigint, OUT o_free_in_ms bigint, OUT o_ruling text
 ) LANGUAGE plpgsql AS $$
 DECLARE
-    now_us bigint := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
     first_expiry timestamptz;
     own_place bigint;
     ruling_permits bigint;
 BEGIN
-    INSERT INTO lockkeeper_locks AS lock (name, last_place) VALUES (p_name, now_us)
-    ON CONFLICT (name) DO UPDATE SET last_place = greatest(lock.last_place + 1, now_us)
-    RETURNING last_place INTO o_place;
+    PERFORM pg_advisory_xact_lock(hashtextextended(p_name, 2));
 
     SELECT coalesce(sum(weight), 0)::bigint, min(expires_at), max(place) FILTER (WHERE id = p_id)
     INTO o_ahead, first_expiry, own_place
@@ -85,13 +77,15 @@ BEGIN
     IF o_ahead > 0 THEN
         IF first_expiry <= clock_timestamp() THEN
             PERFORM lockkeeper_prune(p_name);
+            SELECT coalesce(sum(weight), 0)::bigint, min(expires_at), max(place) FILTER (WHERE id = p_id)
+            INTO o_ahead, first_expiry, own_place
+            FROM lockkeeper_claims WHERE name = p_name;
         END IF;
-        SELECT place INTO own_place FROM lockkeeper_claims WHERE id = p_id;
-        IF FOUND THEN
+        IF own_place IS NOT NULL THEN
             o_place := own_place;
+            SELECT coalesce(sum(weight), 0)::bigint, min(expires_at) INTO o_ahead, first_expiry
+            FROM lockkeeper_claims WHERE name = p_name AND place < own_place;
         END IF;
-        SELECT coalesce(sum(weight), 0)::bigint, min(expires_at) INTO o_ahead, first_expiry
-        FROM lockkeeper_claims WHERE name = p_name AND place < o_place;
         o_free_in_ms := ceil(extract(epoch FROM first_expiry - clock_timestamp()) * 1000)::bigint;
         IF own_place IS NOT NULL THEN
             RETURN;
@@ -105,21 +99,26 @@ BEGIN
     END IF;
 
     INSERT INTO lockkeeper_claims
-        (id, name, place, demand, weight, room, permits, holder, channel, joined_at, expires_at)
-    VALUES (p_id, p_name, o_place, p_demand, p_weight, p_room, p_permits, p_holder, p_channel,
-        clock_timestamp(), clock_timestamp() + p_ttl_ms * interval '1 millisecond');
+        (name, place, id, demand, weight, room, permits, holder, channel, joined_at, expires_at)
+    VALUES (p_name, nextval('lockkeeper_token'), p_id, p_demand, p_weight, p_room, p_permits, p_holder, p_channel,
+        clock_timestamp(), clock_timestamp() + p_ttl_ms * interval '1 millisecond')
+    RETURNING place INTO o_place;
 END $$;
 
--- Removes the claim, wherever it stands, and tells who fits now.
-CREATE OR REPLACE FUNCTION lockkeeper_leave(p_name text, p_id text)
+-- Removes the claim, wherever it stands, and tells who fits now. Its place is 0 if that is not known.
+CREATE OR REPLACE FUNCTION lockkeeper_leave(p_name text, p_place bigint, p_id text)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-    gone_place bigint;
+    gone_place bigint := p_place;
     gone_weight bigint;
 BEGIN
     -- Two that leave at once would each still count the other, and tell nobody.
-    PERFORM FROM lockkeeper_locks WHERE name = p_name FOR NO KEY UPDATE;
-    DELETE FROM lockkeeper_claims WHERE id = p_id RETURNING place, weight INTO gone_place, gone_weight;
+    PERFORM pg_advisory_xact_lock(hashtextextended(p_name, 2));
+    IF p_place = 0 THEN
+        SELECT place INTO gone_place FROM lockkeeper_claims WHERE name = p_name AND id = p_id;
+    END IF;
+    DELETE FROM lockkeeper_claims WHERE name = p_name AND place = gone_place AND id = p_id
+    RETURNING weight INTO gone_weight;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
@@ -128,20 +127,20 @@ BEGIN
 END $$;
 
 -- Lets a holder take less room and tells who fits now; false if the claim is gone.
-CREATE OR REPLACE FUNCTION lockkeeper_shrink(p_name text, p_id text, p_demand text, p_weight bigint)
-RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lockkeeper_shrink(
+    p_name text, p_place bigint, p_id text, p_demand text, p_weight bigint
+) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-    its_place bigint;
     old_weight bigint;
 BEGIN
-    PERFORM FROM lockkeeper_locks WHERE name = p_name FOR NO KEY UPDATE;
-    SELECT place, weight INTO its_place, old_weight
-    FROM lockkeeper_claims WHERE id = p_id AND expires_at > clock_timestamp() FOR UPDATE;
+    PERFORM pg_advisory_xact_lock(hashtextextended(p_name, 2));
+    SELECT weight INTO old_weight FROM lockkeeper_claims
+    WHERE name = p_name AND place = p_place AND id = p_id AND expires_at > clock_timestamp() FOR UPDATE;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    UPDATE lockkeeper_claims SET demand = p_demand, weight = p_weight WHERE id = p_id;
-    PERFORM lockkeeper_wake(p_name, its_place, old_weight - p_weight);
+    UPDATE lockkeeper_claims SET demand = p_demand, weight = p_weight WHERE name = p_name AND place = p_place;
+    PERFORM lockkeeper_wake(p_name, p_place, old_weight - p_weight);
     RETURN true;
 END $$;
 
@@ -149,23 +148,15 @@ END $$;
 CREATE OR REPLACE FUNCTION lockkeeper_sweep(p_name text)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM FROM lockkeeper_locks WHERE name = p_name FOR NO KEY UPDATE;
+    PERFORM pg_advisory_xact_lock(hashtextextended(p_name, 2));
     PERFORM lockkeeper_prune(p_name);
 END $$;
 
--- Removes what nobody has used for long. A join at the same time has taken the lock's row and raised its last
--- place, so that the row is then left alone.
+-- Removes claims that died long ago on locks that nobody has used since. (Nothing else is left of an idle lock.)
 CREATE OR REPLACE FUNCTION lockkeeper_clean(p_idle interval)
-RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    DELETE FROM lockkeeper_claims WHERE id IN (
-        SELECT id FROM lockkeeper_claims WHERE expires_at < clock_timestamp() - p_idle
+RETURNS void LANGUAGE sql AS $$
+    DELETE FROM lockkeeper_claims WHERE (name, place) IN (
+        SELECT name, place FROM lockkeeper_claims WHERE expires_at < clock_timestamp() - p_idle
         LIMIT 1000 FOR UPDATE SKIP LOCKED
-    );
-    DELETE FROM lockkeeper_locks WHERE name IN (
-        SELECT name FROM lockkeeper_locks AS lock
-        WHERE last_place < (extract(epoch FROM clock_timestamp() - p_idle) * 1000000)::bigint
-        AND NOT EXISTS (SELECT FROM lockkeeper_claims AS claim WHERE claim.name = lock.name)
-        LIMIT 1000 FOR UPDATE SKIP LOCKED
-    );
-END $$;
+    )
+$$;
