@@ -32,6 +32,8 @@ const ROLL: i64 = 1;
 pub(crate) struct Advisory(Arc<Session>);
 
 impl Connection for Advisory {
+    const NOTICES_LOSS: bool = true;
+
     async fn take(&self, claim: &Claim) -> Result<Option<Token>> {
         let row = self.0.row(TAKE, &[&claim.name.as_str()], "take the lock").await?;
         self.0.check_backend(row.get("backend"))?;

@@ -39,6 +39,8 @@ impl Transaction {
 }
 
 impl Connection for Transaction {
+    const NOTICES_LOSS: bool = true;
+
     async fn take(&self, claim: &Claim) -> Result<Option<Token>> {
         let name = claim.name.as_str();
         loop {

@@ -14,6 +14,9 @@ use tokio::sync::{Notify, oneshot};
 
 /// One dedicated connection.
 pub trait Connection: Send + Sync + 'static {
+    /// Whether its lifeline ends by itself when it breaks; if not, it is asked several times a second.
+    const NOTICES_LOSS: bool;
+
     /// Takes the lock if it is free; `None` if somebody else has it.
     fn take(&self, claim: &Claim) -> impl Future<Output = Result<Option<Token>>> + Send;
 
@@ -200,6 +203,18 @@ impl<S: Connections> Inner<S> {
         ids
     }
 
+    /// Asks every connection that holds something; one that does not answer as it should is cut.
+    async fn probe_all(&self, holds: &[(LockName, Hold<S::Connection>)]) {
+        let mut asked: Vec<Arc<S::Connection>> = Vec::new();
+        for connection in holds.iter().filter(|(_, hold)| hold.token.is_some()).filter_map(|(_, hold)| hold.connection.as_ref()) {
+            if !asked.iter().any(|known| Arc::ptr_eq(known, connection)) {
+                asked.push(Arc::clone(connection));
+            }
+        }
+        let probes = asked.into_iter().map(|connection| self.probe(connection, Vec::new()));
+        futures_util::future::join_all(probes).await;
+    }
+
     /// Waits at the server for all waiters of this process.
     async fn represent(self: &Arc<Self>, claim: &Claim) -> Result<()> {
         let _stops = Representative(&self.holds, &claim.name);
@@ -338,6 +353,9 @@ async fn expire<S: Connections>(inner: std::sync::Weak<Inner<S>>) {
             } else {
                 next = next.min(hold.expires_at);
             }
+        }
+        if !S::Connection::NOTICES_LOSS {
+            inner.probe_all(&all).await;
         }
         drop(inner);
         tokio::time::sleep(next.since(now)).await;

@@ -18,6 +18,8 @@ pub struct Waiter {
     pub name: LockName,
     /// Which of the engine's connections carries it: its leave must not overtake its join.
     pub link: AtomicUsize,
+    /// Held while its join is under way, where requests may overtake each other.
+    pub under_way: Arc<tokio::sync::Mutex<()>>,
     /// Its place, once it has joined; 0 before.
     pub place: AtomicU64,
     waits: AtomicBool,
@@ -61,6 +63,8 @@ pub struct Waiters {
     book: Mutex<HashMap<ClaimId, Arc<Waiter>>>,
     /// When the next look is due, in nanoseconds on the boot clock.
     looks_at: AtomicU64,
+    /// When to look once more after the next look; on the same clock.
+    again_ns: AtomicU64,
     sooner: Notify,
     pace: Duration,
     closed: AtomicBool,
@@ -75,6 +79,7 @@ impl Waiters {
         Self {
             book: Mutex::default(),
             looks_at: AtomicU64::new(u64::MAX),
+            again_ns: AtomicU64::new(u64::MAX),
             sooner: Notify::new(),
             pace,
             closed: AtomicBool::new(false),
@@ -94,6 +99,7 @@ impl Waiters {
                 id: claim.id,
                 name: claim.name.clone(),
                 link: AtomicUsize::new(link()),
+                under_way: Arc::default(),
                 place: AtomicU64::new(0),
                 waits: AtomicBool::new(false),
                 ahead: AtomicU64::new(u64::MAX),
@@ -126,6 +132,11 @@ impl Waiters {
         if self.looks_at.fetch_min(at, SeqCst) > at {
             self.sooner.notify_one();
         }
+    }
+
+    /// Asks for one more look, after the one that is due now.
+    pub fn look_again_in(&self, time: Duration) {
+        self.again_ns.store(Clock::Boot.now().plus(time).as_nanos(), SeqCst);
     }
 
     /// A message says what stands ahead of a claim now.
@@ -188,12 +199,18 @@ impl Waiters {
             }
             let at = Moment::from_nanos(self.looks_at.load(SeqCst));
             if Clock::Boot.now() >= at {
-                let next = if self.waiting().is_empty() { Moment::NEVER } else { Clock::Boot.now().plus(self.pace) };
-                self.looks_at.store(next.as_nanos(), SeqCst);
-                if next != Moment::NEVER {
+                // First the new time, then the question who waits: one who begins to wait in between asks for
+                // a look by itself.
+                let again = Moment::from_nanos(self.again_ns.swap(u64::MAX, SeqCst));
+                self.looks_at.store(Clock::Boot.now().plus(self.pace).min(again).as_nanos(), SeqCst);
+                if !self.waiting().is_empty() {
                     return true;
                 }
-                continue;
+                self.looks_at.fetch_max(u64::MAX, SeqCst);
+                if self.waiting().is_empty() {
+                    continue;
+                }
+                self.look_in(Duration::ZERO);
             }
             tokio::select! {
                 () = self.sooner.notified() => {}
