@@ -7,9 +7,10 @@ use lockkeeper_core::{
     Abilities, Answer, Claim, ClaimId, Clock, Grant, Holder, Kept, Left, LockName, LockView, Race, Renewal, Result,
     Token, house,
 };
-use lockkeeper_sql_common::{ClaimRow, Pacer, lock_views};
+use lockkeeper_sql_common::{ClaimRow, Pacer, Waiters, lock_views};
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use tokio_postgres::Row;
 
@@ -37,6 +38,8 @@ const CLEAN_EVERY: Duration = Duration::from_secs(3600);
 /// Locks that are rows.
 pub(crate) struct Rows {
     links: Arc<Links>,
+    /// Which link carries which claim.
+    book: Waiters,
     pacer: Pacer,
 }
 
@@ -45,17 +48,17 @@ impl Rows {
         let links = Arc::new(Links::new(&settings, STATEMENTS, RAISE, "", None));
         links.house().session().await?;
         house::handle().spawn(clean(Arc::downgrade(&links)));
-        Ok(Self { links, pacer: Pacer::default() })
-    }
-
-    /// Always the same connection for one claim: on one connection its leave cannot overtake its attempt.
-    fn link_of(&self, id: ClaimId) -> usize {
-        (id.0 % 65_521) as usize
+        Ok(Self { links, book: Waiters::new(settings.limits.look), pacer: Pacer::default() })
     }
 
     async fn free(&self, name: &LockName, id: ClaimId, doing: &'static str) -> Result<bool> {
-        let session = self.links.at(self.link_of(id)).session().await?;
+        let session = match self.book.find(id) {
+            // On one connection a leave cannot overtake its attempt.
+            Some(entry) => self.links.at(entry.link.load(SeqCst)).session().await?,
+            None => self.links.house().session().await?,
+        };
         let rows = session.rows(FREE, &[&name.as_str(), &id.to_string()], doing).await?;
+        self.book.forget(id);
         Ok(!rows.is_empty())
     }
 }
@@ -93,7 +96,10 @@ impl Race for Rows {
     }
 
     async fn attempt(&self, claim: &Claim) -> Result<Answer> {
-        let session = self.links.at(self.link_of(claim.id)).session().await?;
+        let entry = self.book.enter(claim, || self.links.choose());
+        let link = self.links.at(entry.link.load(SeqCst));
+        let session = link.session().await?;
+        let _under_way = link.under_way();
         let holder = &claim.holder;
         let row = session
             .row(
@@ -113,6 +119,8 @@ impl Race for Rows {
         if let Some(number) = row.get::<_, Option<i64>>("o_token") {
             return Ok(Answer::Granted(Grant { token: Token(number.max(0).unsigned_abs()) }));
         }
+        // Nothing of it is left, so nobody will leave for it.
+        self.book.forget(claim.id);
         let free_in: Option<i64> = row.get("o_free_in_ms");
         Ok(Answer::Busy { free_in: free_in.map(|time| Duration::from_millis(time.max(0).unsigned_abs())) })
     }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
 
 /// One dedicated connection.
 pub trait Connection: Send + Sync + 'static {
@@ -74,7 +74,8 @@ struct Inner<S: Connections> {
     main: tokio::sync::Mutex<Option<Arc<S::Connection>>>,
     quick_main: Mutex<Option<Arc<S::Connection>>>,
     idle: Mutex<Vec<Arc<S::Connection>>>,
-    opened: AtomicUsize,
+    /// One permit for each connection that may still be checked out.
+    room: Semaphore,
     at_most: usize,
     /// How many waiters found no connection to wait on, and so have to ask now and then.
     pacing: AtomicUsize,
@@ -92,7 +93,7 @@ impl<S: Connections> Sessions<S> {
             main: tokio::sync::Mutex::new(None),
             quick_main: Mutex::new(None),
             idle: Mutex::default(),
-            opened: AtomicUsize::new(0),
+            room: Semaphore::new(at_most),
             at_most,
             pacing: AtomicUsize::new(0),
             held: Notify::new(),
@@ -112,9 +113,15 @@ fn open<C: Connection>(connection: &&Arc<C>) -> bool {
 }
 
 impl<S: Connections> Inner<S> {
-    /// The connection on which a claim is tried.
+    /// The connection on which a claim is tried; `None` if all were in use for too long.
     async fn connection(&self) -> Result<Option<Arc<S::Connection>>> {
-        if S::SHARED { self.main().await.map(Some) } else { self.check_out().await }
+        if S::SHARED {
+            return self.main().await.map(Some);
+        }
+        match tokio::time::timeout(self.limits.request, self.room.acquire()).await {
+            Ok(Ok(room)) => self.check_out(room).await.map(Some),
+            _ => Ok(None),
+        }
     }
 
     async fn main(&self) -> Result<Arc<S::Connection>> {
@@ -131,22 +138,19 @@ impl<S: Connections> Inner<S> {
         Ok(connection)
     }
 
-    /// A connection of one's own, if there is one left.
-    async fn check_out(&self) -> Result<Option<Arc<S::Connection>>> {
-        while let Some(connection) = lock(&self.idle).pop() {
-            if open(&&connection) {
-                return Ok(Some(connection));
-            }
-            self.opened.fetch_sub(1, SeqCst);
-        }
-        if self.opened.fetch_add(1, SeqCst) >= self.at_most {
-            self.opened.fetch_sub(1, SeqCst);
-            return Ok(None);
-        }
-        let counted = Counted(&self.opened);
-        let connection = self.source.open().await?;
-        std::mem::forget(counted);
-        Ok(Some(connection))
+    /// A connection of one's own. Its permit comes back when it is checked in.
+    async fn check_out(&self, room: SemaphorePermit<'_>) -> Result<Arc<S::Connection>> {
+        let idle = {
+            let mut idle = lock(&self.idle);
+            idle.retain(|connection| open(&connection));
+            idle.pop()
+        };
+        let connection = match idle {
+            Some(connection) => connection,
+            None => self.source.open().await?,
+        };
+        room.forget();
+        Ok(connection)
     }
 
     fn check_in(&self, connection: &Arc<S::Connection>) {
@@ -158,8 +162,8 @@ impl<S: Connections> Inner<S> {
             lock(&self.idle).push(Arc::clone(connection));
         } else {
             connection.cut();
-            self.opened.fetch_sub(1, SeqCst);
         }
+        self.room.add_permits(1);
     }
 
     fn no_room(&self) -> Error {
@@ -218,8 +222,11 @@ impl<S: Connections> Inner<S> {
     /// Waits at the server for all waiters of this process.
     async fn represent(self: &Arc<Self>, claim: &Claim) -> Result<()> {
         let _stops = Representative(&self.holds, &claim.name);
-        let Some(connection) = self.check_out().await? else {
-            return self.pace().await;
+        let Ok(room) = self.room.try_acquire() else { return self.pace().await };
+        let connection = match self.check_out(room).await {
+            Ok(connection) => connection,
+            Err(error) if error.is_temporary() => return self.pace().await,
+            Err(error) => return Err(error),
         };
         let (sender, receiver) = oneshot::channel();
         house::handle().spawn(wait(Arc::clone(self), claim.clone(), connection, sender));

@@ -122,7 +122,9 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    PERFORM lockkeeper_wake(p_name, gone_place, gone_weight);
+    IF EXISTS (SELECT FROM lockkeeper_claims WHERE name = p_name) THEN
+        PERFORM lockkeeper_wake(p_name, gone_place, gone_weight);
+    END IF;
     RETURN true;
 END $$;
 
