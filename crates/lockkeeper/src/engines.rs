@@ -57,6 +57,8 @@ macro_rules! engines {
 engines! {
     "file": lockkeeper_file ["file"];
     "sqlite": lockkeeper_sqlite ["sqlite"];
+    "postgres": lockkeeper_postgres ["postgres", "postgresql"];
+    "mysql": lockkeeper_mysql ["mysql", "mariadb"];
     "redis": lockkeeper_redis ["redis", "rediss", "redis+sentinel", "redis+cluster"];
     "redlock": lockkeeper_redlock ["redlock"];
     "zookeeper": lockkeeper_zookeeper ["zookeeper"];
