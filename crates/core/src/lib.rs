@@ -43,7 +43,7 @@ pub use engine::{
 pub use error::{Error, LostReason, Result};
 pub use guard::{Guard, State};
 pub use keeper::{Builder, DEFAULT_TTL, Keeper, MIN_TTL};
-pub use life::Attempt;
+pub use life::{Attempt, Lifeline};
 pub use memory::Memory;
 pub use multi::{MultiLock, Wanted};
 pub use mutex::Mutex;

@@ -1,11 +1,12 @@
 //! One claim's life on the client's side: until when it is trusted, whether it is in doubt, how it ended.
 
-use crate::claim::Claim;
+use crate::claim::{Claim, ClaimId};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LostReason};
 use crate::renewal::Renewals;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -136,6 +137,69 @@ impl Life {
     }
 }
 
+/// What holds hang on beside their TTL, such as a connection: when it ends, they are lost at that moment,
+/// for the engine frees them at that moment, too. Clones are the same lifeline.
+#[derive(Debug, Clone, Default)]
+pub struct Lifeline(Arc<Mutex<Tied>>);
+
+#[derive(Debug, Default)]
+struct Tied {
+    ended: bool,
+    lives: HashMap<ClaimId, Weak<Life>>,
+}
+
+impl Lifeline {
+    /// A lifeline with nothing tied to it.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn tied(&self) -> MutexGuard<'_, Tied> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends every hold tied to it, and each that is tied to it later.
+    pub fn end(&self) {
+        let lives = {
+            let mut tied = self.tied();
+            tied.ended = true;
+            std::mem::take(&mut tied.lives)
+        };
+        for life in lives.into_values().filter_map(|life| life.upgrade()) {
+            life.end(LostReason::Gone);
+        }
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.tied().ended
+    }
+
+    /// The claim hangs on it no longer; to be called when it leaves.
+    pub fn untie(&self, id: ClaimId) {
+        self.tied().lives.remove(&id);
+    }
+
+    fn tie(&self, life: &Arc<Life>) {
+        let mut tied = self.tied();
+        if tied.ended {
+            drop(tied);
+            life.end(LostReason::Gone);
+        } else {
+            tied.lives.insert(life.claim.id, Arc::downgrade(life));
+        }
+    }
+}
+
+/// Two lifelines are equal if they are the same.
+impl PartialEq for Lifeline {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Lifeline {}
+
 /// One try to get a claim granted, as a mechanism sees it.
 #[derive(Debug)]
 pub struct Attempt {
@@ -172,11 +236,48 @@ impl Attempt {
         self.renewals.add(&self.life);
     }
 
+    /// The claim is lost when the lifeline ends, too.
+    pub fn tie(&self, lifeline: &Lifeline) {
+        lifeline.tie(&self.life);
+    }
+
     /// Resolves with the error to return when the claim died while it waited.
     ///
     /// Cancel safety: dropping the future has no effect.
     pub async fn lost(&self) -> Error {
         let reason = self.life.when_lost().await;
         self.life.error(reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Demand, Holder, KeeperId, LockName};
+
+    fn life() -> Arc<Life> {
+        let claim = Claim {
+            id: ClaimId::random(),
+            name: LockName::from_engine("x"),
+            demand: Demand::Exclusive,
+            holder: Arc::new(Holder::here("test")),
+            keeper: KeeperId::random(),
+            ttl: Duration::from_secs(10),
+        };
+        Arc::new(Life::new(Arc::new(claim), Clock::Boot))
+    }
+
+    #[test]
+    fn what_hangs_on_a_lifeline_ends_with_it() {
+        let (line, early, untied, late) = (Lifeline::new(), life(), life(), life());
+        line.tie(&early);
+        line.tie(&untied);
+        line.untie(untied.claim.id);
+        line.end();
+        line.tie(&late);
+        assert!(line.has_ended());
+        assert_eq!(early.lost(), Some(LostReason::Gone));
+        assert_eq!(untied.lost(), None);
+        assert_eq!(late.lost(), Some(LostReason::Gone));
     }
 }

@@ -4,19 +4,22 @@ use crate::claim::{Claim, ClaimId, Demand};
 use crate::clock::{Clock, Moment};
 use crate::engine::{Abilities, BoxFuture, Engine, Grant, Kept, Left, LockView, Renewal};
 use crate::error::{Error, Result};
-use crate::life::Attempt;
+use crate::life::{Attempt, Lifeline};
 use crate::name::LockName;
 use rand::RngExt as _;
 use std::time::Duration;
 
 /// What an attempt found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// The claim holds.
     Granted(Grant),
     /// It holds, and is known to live its TTL as counted from this moment only, since the attempt took
     /// several sends (RedLock: several nodes, several rounds).
     GrantedAsOf(Grant, Moment),
+    /// It holds as long as this lifeline, too: a connection which frees the lock at the moment it breaks. The
+    /// engine ends the lifeline when it sees that.
+    GrantedOn(Grant, Lifeline),
     /// Somebody else holds; nothing of this claim is left at the engine. The engine may know how long the
     /// present hold can last at most.
     Busy {
@@ -100,9 +103,13 @@ impl<R: Race> RaceEngine<R> {
             attempt.sending();
             match self.0.attempt(attempt.claim()).await {
                 Ok(answer) => {
-                    match answer {
+                    match &answer {
                         Answer::Granted(_) => attempt.joined(sent),
-                        Answer::GrantedAsOf(_, moment) => attempt.joined(moment),
+                        Answer::GrantedAsOf(_, moment) => attempt.joined(*moment),
+                        Answer::GrantedOn(_, lifeline) => {
+                            attempt.joined(sent);
+                            attempt.tie(lifeline);
+                        }
                         Answer::Busy { .. } => attempt.absent(),
                     }
                     return Ok(answer);
@@ -136,7 +143,9 @@ impl<R: Race> Engine for RaceEngine<R> {
             self.check(attempt.claim().demand)?;
             loop {
                 let free_in = match self.attempt(attempt).await? {
-                    Answer::Granted(grant) | Answer::GrantedAsOf(grant, _) => return Ok(Some(grant)),
+                    Answer::Granted(grant) | Answer::GrantedAsOf(grant, _) | Answer::GrantedOn(grant, _) => {
+                        return Ok(Some(grant));
+                    }
                     Answer::Busy { free_in } => free_in,
                 };
                 if !attempt.may_wait() {

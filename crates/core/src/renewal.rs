@@ -70,7 +70,8 @@ impl Renewals {
         if book.closed {
             return None;
         }
-        let tick = if book.lives.is_empty() { Moment::NEVER } else { tick.min(now.plus(every)) };
+        // An empty book keeps the tick it has: a loop of quick locks would else wake this task each time.
+        let tick = if book.lives.is_empty() { tick } else { tick.min(now.plus(every)) };
         let deadline = book.lives.values().map(|life| life.deadline()).min().unwrap_or(Moment::NEVER);
         book.looks_at = tick.min(deadline);
         Some(Plan { tick, looks_at: book.looks_at })
@@ -97,6 +98,8 @@ pub(crate) struct Rounds {
 
 /// How a round of renewals went.
 enum Round {
+    /// There was nothing to renew, so there is nothing to look at before the next claim.
+    Idle,
     Confirmed,
     Failed,
 }
@@ -121,6 +124,7 @@ impl Rounds {
                 continue;
             }
             (tick, limit) = match self.round(&alarm, now.plus(limit)).await {
+                Round::Idle => (Moment::NEVER, self.ttl / 4),
                 Round::Confirmed => (now.plus(every), self.ttl / 4),
                 Round::Failed => (self.clock.now().plus(retry_pause(self.ttl)), self.ttl / 10),
             };
@@ -131,7 +135,7 @@ impl Rounds {
     async fn round(&self, alarm: &Alarm, give_up_at: Moment) -> Round {
         let lives = self.renewals.snapshot();
         if lives.is_empty() {
-            return Round::Confirmed;
+            return Round::Idle;
         }
         let sent = self.clock.now();
         let renewals: Vec<Renewal> = lives

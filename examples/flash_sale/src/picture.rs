@@ -31,7 +31,7 @@ pub(crate) fn draw(outcome: &Outcome) -> String {
     if let Some(delay) = outcome.delay_after_crash_ms {
         let _ = writeln!(
             text,
-            "  crash     server 0 died holding the lock; the next buyer was served {delay:.1} ms later"
+            "  crash     a server died holding the lock; the next buyer was served {delay:.1} ms later"
         );
     }
     text.push('\n');

@@ -18,6 +18,13 @@ pub(crate) struct Plan {
     pub(crate) crash: bool,
 }
 
+impl Plan {
+    /// The order in the middle of the sale, whose server crashes.
+    fn crash_at(&self) -> u32 {
+        (self.stock / 2).max(1)
+    }
+}
+
 /// What came of it.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
@@ -57,12 +64,12 @@ pub(crate) fn hold(plan: &Plan) -> Answer<Outcome> {
     for server in &mut servers {
         server.stdin.take().ok_or("a server has no input")?.write_all(b"open\n")?;
     }
-    for (number, server) in servers.iter_mut().enumerate() {
-        let status = server.wait()?;
-        let meant_to_crash = plan.crash && number == 0;
-        if !status.success() && !meant_to_crash {
-            return Err(format!("server {number} failed: {status}").into());
-        }
+    let mut crashed = 0;
+    for server in &mut servers {
+        crashed += u32::from(!server.wait()?.success());
+    }
+    if crashed != u32::from(plan.crash) {
+        return Err(format!("{crashed} servers failed; their own messages are above").into());
     }
     Ok(count(plan, &shop.orders()?))
 }
@@ -76,8 +83,8 @@ fn start(plan: &Plan, number: u32, folder: &Path) -> Answer<Child> {
     if plan.locked {
         command.arg("--locked");
     }
-    if plan.crash && number == 0 {
-        command.args(["--crash-after", "3"]);
+    if plan.crash {
+        command.args(["--crash-at", &plan.crash_at().to_string()]);
     }
     Ok(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?)
 }
@@ -85,9 +92,8 @@ fn start(plan: &Plan, number: u32, folder: &Path) -> Answer<Child> {
 fn count(plan: &Plan, orders: &[Order]) -> Outcome {
     let sold = orders.len() as u32;
     let wait = |order: &Order| order.served_at_ns.saturating_sub(order.asked_at_ns) as f64 / 1e6;
-    let last_of_crashed = orders.iter().rposition(|order| plan.crash && order.server == 0);
-    let delay = last_of_crashed.and_then(|at| {
-        let (crashed, next) = (orders.get(at)?, orders.get(at + 1)?);
+    let delay = plan.crash.then_some(plan.crash_at() as usize).and_then(|at| {
+        let (crashed, next) = (orders.get(at - 1)?, orders.get(at)?);
         Some(Duration::from_nanos(next.served_at_ns.saturating_sub(crashed.served_at_ns)).as_secs_f64() * 1e3)
     });
     Outcome {

@@ -23,9 +23,9 @@ pub(crate) struct Task {
     pub(crate) buyers: u32,
     #[arg(long)]
     pub(crate) locked: bool,
-    /// It crashes after so many orders of its own.
+    /// Whoever writes the order of this number crashes.
     #[arg(long)]
-    pub(crate) crash_after: Option<u32>,
+    pub(crate) crash_at: Option<u32>,
 }
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -90,12 +90,9 @@ async fn sell(task: &Task, shop: &Shop, mut order: Order) -> Outcome<()> {
     tokio::time::sleep(WORK).await;
     shop.set_stock(left - 1)?;
     shop.write_order(&order)?;
-    if let Some(limit) = task.crash_after {
-        let mine = shop.orders()?.iter().filter(|order| order.server == task.number).count();
-        if mine as u32 >= limit {
-            // No destructor, no release: as if the power had failed.
-            std::process::abort();
-        }
+    if task.crash_at.is_some_and(|number| shop.orders().is_ok_and(|orders| orders.len() as u32 == number)) {
+        // No destructor, no release: as if the power had failed.
+        std::process::abort();
     }
     Ok(())
 }

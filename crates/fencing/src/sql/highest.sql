@@ -1,0 +1,1 @@
+SELECT token FROM lockkeeper_fences WHERE resource = $1;

@@ -1,0 +1,333 @@
+//! The queue style: the seam's verbs, one call each.
+
+use crate::bell;
+use crate::config::Settings;
+use crate::fault::ENGINE;
+use crate::pool::{Home, Pool};
+use crate::styles::QUEUE;
+use crate::text;
+use lockkeeper_core::{
+    Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Kept, Left, LockName, LockView, Place, Queue,
+    Renewal, Result, Shape, Token, grant, house,
+};
+use lockkeeper_sql_common::{ClaimRow, Seen, Waiter, Waiters, lock_views};
+use mysql_async::prelude::Queryable;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) const SCHEMA: &str = include_str!("sql/schema_queue.sql");
+const JOIN: &str = include_str!("sql/queue_join.sql");
+const LEAVE: &str = include_str!("sql/queue_leave.sql");
+const SHRINK: &str = include_str!("sql/queue_shrink.sql");
+const SWEEP: &str = include_str!("sql/queue_sweep.sql");
+const CLEAN: &str = include_str!("sql/queue_clean.sql");
+const KEEP: &str = include_str!("sql/queue_keep.sql");
+const ALIVE: &str = include_str!("sql/queue_alive.sql");
+const LOOK: &str = include_str!("sql/queue_look.sql");
+const LIST: &str = include_str!("sql/queue_list.sql");
+
+const CLEAN_EVERY: Duration = Duration::from_secs(3600);
+
+/// A fair queue in two tables.
+pub(crate) struct TableQueue {
+    quick: Pool,
+    house: Arc<Pool>,
+    waiters: Arc<Waiters>,
+    bell: String,
+}
+
+impl TableQueue {
+    /// Connects, and starts what wakes waiters.
+    pub(crate) async fn open(settings: Arc<Settings>) -> Result<Self> {
+        let waiters = Arc::new(Waiters::new(settings.limits.look));
+        let house_pool = Arc::new(Pool::new(&settings, Home::House, 2));
+        let quick = Pool::new(&settings, Home::Caller, settings.connections);
+        let bell = bell::name();
+        house::handle().spawn(bell::hang(Arc::clone(&settings), bell.clone(), Arc::clone(&waiters)));
+        house::handle().spawn(look_after(Arc::clone(&house_pool), Arc::clone(&waiters)));
+        house::handle().spawn(clean(Arc::clone(&house_pool), Arc::clone(&waiters)));
+        Ok(Self { quick, house: house_pool, waiters, bell })
+    }
+
+    async fn remove(&self, name: &LockName, id: ClaimId, doing: &'static str) -> Result<bool> {
+        // On another connection a leave could overtake its join, which would then stay until it expires.
+        let waiter = self.waiters.find(id);
+        let _after_the_join = match &waiter {
+            Some(waiter) => Some(waiter.under_way.lock().await),
+            None => None,
+        };
+        let name = name.as_str().as_bytes().to_vec();
+        let left: Option<u8> = self
+            .quick
+            .run(
+                doing,
+                Box::new(move |conn| {
+                    let params = (name.clone(), id.to_string());
+                    Box::pin(async move { conn.exec_first(LEAVE, params).await })
+                }),
+            )
+            .await?;
+        self.waiters.forget(id);
+        Ok(left == Some(1))
+    }
+}
+
+/// The number of permits, or 0 for a mutex or read-write lock: what everybody must agree on.
+fn permits(demand: Demand) -> u64 {
+    match demand.shape() {
+        Shape::Permits { of } => of.into(),
+        Shape::ReadWrite => 0,
+    }
+}
+
+pub(crate) fn microseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn duration(microseconds: i64) -> Duration {
+    Duration::from_micros(microseconds.max(0).unsigned_abs())
+}
+
+fn number(number: i64) -> u64 {
+    number.max(0).unsigned_abs()
+}
+
+type JoinedRow = (i64, i64, Option<i64>, Option<String>);
+
+fn joined(claim: &Claim, row: &JoinedRow) -> Result<Joined> {
+    if let Some(ruling) = &row.3 {
+        let ruling: Demand =
+            ruling.parse().map_err(|error: String| Error::permanent(ENGINE, "read the oldest claim", error))?;
+        claim.check_shape(ruling.shape())?;
+    }
+    let place = number(row.0);
+    Ok(Joined { place: Place(place), token: Token(place), ahead: Ahead(number(row.1)) })
+}
+
+impl Queue for TableQueue {
+    fn abilities(&self) -> Abilities {
+        QUEUE
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::Boot
+    }
+
+    fn ttl(&self, asked: Duration) -> Duration {
+        asked
+    }
+
+    async fn join(&self, claim: &Claim) -> Result<Joined> {
+        let waiter = self.waiters.enter(claim, || 0);
+        let under_way = Arc::clone(&waiter.under_way).lock_owned().await;
+        let under_way = std::sync::Mutex::new(Some(under_way));
+        let (demand, bell, claimed) = (claim.demand, self.bell.clone(), claim.clone());
+        let row: Option<JoinedRow> = self
+            .quick
+            .run(
+                "join the queue",
+                Box::new(move |conn| {
+                    // Let go when the join is over, not when somebody stops waiting for it.
+                    let _held = &under_way;
+                    let params = (
+                        claimed.name.as_str().as_bytes().to_vec(),
+                        claimed.id.to_string(),
+                        demand.to_string(),
+                        demand.weight(),
+                        demand.limit(),
+                        permits(demand),
+                        claimed.holder.encode(),
+                        bell.clone(),
+                        microseconds(claimed.ttl),
+                    );
+                    Box::pin(async move { conn.exec_first(JOIN, params).await })
+                }),
+            )
+            .await?;
+        let row = row.ok_or_else(|| Error::temporary(ENGINE, "join the queue", "no answer"))?;
+        let joined = joined(claim, &row).inspect_err(|_| self.waiters.forget(claim.id))?;
+        if !grant::fits(joined.ahead.0, demand.weight(), demand.limit()) {
+            self.waiters.waits(&waiter, row.2.map(duration));
+        }
+        Ok(joined)
+    }
+
+    async fn changed(&self, claim: &Claim, _: Place, seen: Ahead) -> Result<Ahead> {
+        self.waiters.changed(claim, seen).await
+    }
+
+    async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
+        // All with the same TTL, but for fixed leases: one statement.
+        let mut by_ttl: BTreeMap<u64, Vec<ClaimId>> = BTreeMap::new();
+        for renewal in renewals {
+            by_ttl.entry(microseconds(renewal.ttl)).or_default().push(renewal.claim.id);
+        }
+        let mut dead = Vec::new();
+        for (ttl_us, asked) in by_ttl {
+            let list = text::ids(asked.iter().copied());
+            let update = KEEP.replace("{ttl_us}", &ttl_us.to_string()).replace("{ids}", &list);
+            let alive = ALIVE.replace("{ids}", &list);
+            let wanted = asked.len() as u64;
+            let kept: Option<Vec<String>> = self
+                .house
+                .run(
+                    "renew",
+                    Box::new(move |conn| {
+                        let (update, alive) = (update.clone(), alive.clone());
+                        Box::pin(async move {
+                            conn.query_drop(update).await?;
+                            if conn.affected_rows() == wanted {
+                                return Ok(None);
+                            }
+                            conn.query(alive).await.map(Some)
+                        })
+                    }),
+                )
+                .await?;
+            if let Some(kept) = kept {
+                let kept: HashSet<ClaimId> = kept.iter().filter_map(|id| id.parse().ok()).collect();
+                dead.extend(asked.into_iter().filter(|id| !kept.contains(id)));
+            }
+        }
+        Ok(Kept { dead, as_of: None })
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<Left> {
+        let left = self.remove(&claim.name, claim.id, "leave the queue").await?;
+        Ok(if left { Left::Left } else { Left::NotThere })
+    }
+
+    async fn shrink(&self, claim: &Claim, to: Demand) -> Result<()> {
+        let (name, id) = (claim.name.as_str().as_bytes().to_vec(), claim.id);
+        let shrunk: Option<u8> = self
+            .quick
+            .run(
+                "downgrade",
+                Box::new(move |conn| {
+                    let params = (name.clone(), id.to_string(), to.to_string(), to.weight());
+                    Box::pin(async move { conn.exec_first(SHRINK, params).await })
+                }),
+            )
+            .await?;
+        if shrunk == Some(1) { Ok(()) } else { Err(claim.gone()) }
+    }
+
+    async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
+        let prefix = prefix.as_bytes().to_vec();
+        let rows: Vec<ListRow> = self
+            .quick
+            .run(
+                "list locks",
+                Box::new(move |conn| {
+                    let params = (prefix.clone(), prefix.len(), prefix.clone(), at_most);
+                    Box::pin(async move { conn.exec(LIST, params).await })
+                }),
+            )
+            .await?;
+        Ok(lock_views(rows.into_iter().map(claim_row)))
+    }
+
+    async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        self.remove(name, id, "evict a claim").await
+    }
+
+    async fn close(&self) {
+        self.end();
+    }
+}
+
+impl TableQueue {
+    fn end(&self) {
+        self.waiters.close();
+        self.quick.close();
+        self.house.close();
+    }
+}
+
+impl Drop for TableQueue {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+pub(crate) type ListRow = (Vec<u8>, String, String, String, i64, i64, Option<i64>);
+
+/// One row of a listing.
+pub(crate) fn claim_row((name, id, demand, holder, token, age_us, left_us): ListRow) -> ClaimRow {
+    ClaimRow {
+        name: String::from_utf8_lossy(&name).into_owned(),
+        id,
+        demand,
+        holder,
+        token,
+        age_ms: age_us / 1000,
+        left_ms: left_us.map(|left| left / 1000),
+    }
+}
+
+/// Looks after the waiters: when the bell rings, when a claim ahead of one may have expired, and at a slow pace
+/// in case a ring was not heard.
+async fn look_after(pool: Arc<Pool>, waiters: Arc<Waiters>) {
+    while waiters.due().await {
+        let asked = waiters.waiting();
+        if let Err(error) = look(&pool, &waiters, &asked).await {
+            tracing::debug!(%error, "could not look after the waiters; trying again");
+            waiters.look_in(Duration::from_millis(rand::random_range(20..100)));
+        }
+    }
+}
+
+async fn look(pool: &Pool, waiters: &Waiters, asked: &[Arc<Waiter>]) -> Result<()> {
+    let names: BTreeSet<&str> = asked.iter().map(|waiter| waiter.name.as_str()).collect();
+    let statement = LOOK
+        .replace("{names}", &text::names(names))
+        .replace("{ids}", &text::ids(asked.iter().map(|waiter| waiter.id)));
+    type Row = (String, Vec<u8>, i64, Option<i64>);
+    let rows: Vec<Row> = pool
+        .run(
+            "look at the queue",
+            Box::new(move |conn| {
+                let statement = statement.clone();
+                Box::pin(async move { conn.query(statement).await })
+            }),
+        )
+        .await?;
+    let mut expired = BTreeSet::new();
+    let mut seen = Vec::with_capacity(rows.len());
+    for (id, name, ahead, free_in_us) in rows {
+        if free_in_us.is_some_and(|time| time <= 0) {
+            expired.insert(name);
+        }
+        seen.push(Seen {
+            id: id.parse().unwrap_or(ClaimId(0)),
+            ahead: number(ahead),
+            free_in: free_in_us.filter(|time| *time > 0).map(duration),
+        });
+    }
+    waiters.looked(asked, &seen);
+    for name in expired {
+        pool.run(
+            "remove expired claims",
+            Box::new(move |conn| {
+                let name = name.clone();
+                Box::pin(async move { conn.exec_drop(SWEEP, (name,)).await })
+            }),
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+/// Removes what nobody has used for long, now and then.
+async fn clean(pool: Arc<Pool>, waiters: Arc<Waiters>) {
+    while !waiters.is_closed() {
+        // At random, so that the keepers of a fleet do not all come at once.
+        tokio::time::sleep(CLEAN_EVERY.mul_f64(rand::random_range(0.01..1.0))).await;
+        let cleaned =
+            pool.run("remove idle locks", Box::new(|conn| Box::pin(async { conn.query_drop(CLEAN).await }))).await;
+        if let Err(error) = cleaned {
+            tracing::debug!(%error, "could not remove idle locks");
+        }
+    }
+}

@@ -1,0 +1,1 @@
+SELECT SLEEP(20)

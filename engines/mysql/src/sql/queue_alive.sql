@@ -1,0 +1,1 @@
+SELECT id FROM lockkeeper_claims WHERE id IN ({ids}) AND expires_at > SYSDATE(6)

@@ -1,0 +1,1 @@
+CALL lockkeeper_leave(?, ?)

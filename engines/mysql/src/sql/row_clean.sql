@@ -1,0 +1,1 @@
+CALL lockkeeper_row_clean(86400)

@@ -1,0 +1,1 @@
+DELETE FROM lockkeeper_rows WHERE name = ? AND id = ?

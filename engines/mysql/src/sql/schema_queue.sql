@@ -1,0 +1,212 @@
+-- The queue style: one row per lock in use, one row per claim, and the procedures that change them.
+--
+-- Every procedure takes the lock's row first, so that for one lock they run one after the other and places are
+-- handed out in the order of commits (Law 1). All of it needs READ COMMITTED: then each statement sees what was
+-- committed before it began. Names are bytes, so that nothing is padded or folded.
+
+CREATE TABLE IF NOT EXISTS lockkeeper_locks (
+    name VARBINARY(640) NOT NULL PRIMARY KEY,
+    -- The last place handed out, never less than the server's time in microseconds at that moment: so a row
+    -- that was removed after long disuse begins again above where it ended (Law 8).
+    last_place BIGINT NOT NULL
+) ENGINE = InnoDB;
+
+CREATE TABLE IF NOT EXISTS lockkeeper_claims (
+    name VARBINARY(640) NOT NULL,
+    place BIGINT NOT NULL,
+    id CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    demand VARCHAR(32) CHARACTER SET ascii NOT NULL,
+    weight BIGINT NOT NULL,
+    room BIGINT NOT NULL,
+    -- The number of permits there are, or 0 for a mutex or read-write lock.
+    permits BIGINT NOT NULL,
+    holder TEXT CHARACTER SET utf8mb4 NOT NULL,
+    -- The user lock that the keeper's sleeping connection has: where to ring when the claim fits.
+    bell VARCHAR(64) CHARACTER SET ascii NOT NULL,
+    joined_at DATETIME(6) NOT NULL,
+    expires_at DATETIME(6) NOT NULL,
+    PRIMARY KEY (name, place),
+    UNIQUE KEY (id)
+) ENGINE = InnoDB;
+
+DELIMITER //
+
+-- Wakes the keepers in the list. A keeper's bell is a user lock held by a connection that sleeps: a killed
+-- query is a rung bell. The lock proves that the connection is the right one, whatever was restarted.
+CREATE PROCEDURE lockkeeper_ring(p_bells TEXT)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_bell VARCHAR(64);
+    DECLARE v_connection BIGINT;
+    -- The keeper may be gone at that moment; its claims will expire.
+    DECLARE CONTINUE HANDLER FOR 1094, 1095 BEGIN END;
+    WHILE p_bells <> '' DO
+        SET v_bell = SUBSTRING_INDEX(p_bells, ',', 1);
+        SET p_bells = SUBSTRING(p_bells, CHAR_LENGTH(v_bell) + 2);
+        SET v_connection = IS_USED_LOCK(v_bell);
+        IF v_connection IS NOT NULL THEN
+            KILL QUERY v_connection;
+        END IF;
+    END WHILE;
+END //
+
+-- The bells of those claims that fit now and did not fit while `p_freed` more stood before `p_from` (Law 10).
+-- Holders are a prefix of the queue, so it ends at the first claim that does not fit.
+CREATE PROCEDURE lockkeeper_fitting(p_name VARBINARY(640), p_from BIGINT, p_freed BIGINT, OUT o_bells TEXT)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_ahead, v_last BIGINT DEFAULT 0;
+    DECLARE v_place, v_weight, v_room BIGINT;
+    DECLARE v_bell VARCHAR(64);
+    DECLARE v_done BOOLEAN DEFAULT FALSE;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = TRUE;
+    SET o_bells = '';
+    queue: LOOP
+        SELECT place, weight, room, bell INTO v_place, v_weight, v_room, v_bell
+        FROM lockkeeper_claims WHERE name = p_name AND place > v_last ORDER BY place LIMIT 1;
+        IF v_done OR v_ahead + v_weight > v_room THEN
+            LEAVE queue;
+        END IF;
+        IF v_place > p_from AND v_ahead + p_freed + v_weight > v_room AND NOT FIND_IN_SET(v_bell, o_bells) THEN
+            SET o_bells = IF(o_bells = '', v_bell, CONCAT(o_bells, ',', v_bell));
+        END IF;
+        SET v_ahead = v_ahead + v_weight, v_last = v_place;
+    END LOOP;
+END //
+
+-- Appends the claim or finds its place, and looks. Nothing is appended if the oldest claim's shape is another
+-- (Law 6): then `ruling` is that claim's demand.
+CREATE PROCEDURE lockkeeper_join(
+    p_name VARBINARY(640), p_id CHAR(32) CHARACTER SET ascii, p_demand VARCHAR(32), p_weight BIGINT, p_room BIGINT,
+    p_permits BIGINT, p_holder TEXT CHARACTER SET utf8mb4, p_bell VARCHAR(64), p_ttl_us BIGINT
+)
+SQL SECURITY INVOKER
+join_queue: BEGIN
+    DECLARE v_now BIGINT DEFAULT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED);
+    DECLARE v_place, v_ahead, v_own, v_permits BIGINT;
+    DECLARE v_expiry DATETIME(6);
+    DECLARE v_ruling VARCHAR(32) DEFAULT NULL;
+    DECLARE v_bells TEXT DEFAULT '';
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+
+    START TRANSACTION;
+    INSERT INTO lockkeeper_locks (name, last_place) VALUES (p_name, v_now)
+    ON DUPLICATE KEY UPDATE last_place = GREATEST(last_place + 1, v_now);
+    SELECT last_place INTO v_place FROM lockkeeper_locks WHERE name = p_name;
+
+    SELECT COALESCE(SUM(weight), 0), MIN(expires_at), MAX(IF(id = p_id, place, NULL))
+    INTO v_ahead, v_expiry, v_own FROM lockkeeper_claims WHERE name = p_name;
+    IF v_ahead > 0 THEN
+        IF v_expiry <= SYSDATE(6) THEN
+            -- Only a deleted row counts as dead (Law 2).
+            DELETE FROM lockkeeper_claims WHERE name = p_name AND expires_at <= SYSDATE(6);
+            CALL lockkeeper_fitting(p_name, 0, 1000000000000000000, v_bells);
+            SELECT COALESCE(SUM(weight), 0), MIN(expires_at), MAX(IF(id = p_id, place, NULL))
+            INTO v_ahead, v_expiry, v_own FROM lockkeeper_claims WHERE name = p_name;
+        END IF;
+        IF v_own IS NOT NULL THEN
+            SET v_place = v_own;
+            SELECT COALESCE(SUM(weight), 0), MIN(expires_at) INTO v_ahead, v_expiry
+            FROM lockkeeper_claims WHERE name = p_name AND place < v_own;
+        ELSEIF v_ahead > 0 THEN
+            SELECT demand, permits INTO v_ruling, v_permits
+            FROM lockkeeper_claims WHERE name = p_name ORDER BY place LIMIT 1;
+            IF v_permits = p_permits THEN
+                SET v_ruling = NULL;
+            END IF;
+        END IF;
+    END IF;
+    IF v_own IS NULL AND v_ruling IS NULL THEN
+        INSERT INTO lockkeeper_claims
+            (name, place, id, demand, weight, room, permits, holder, bell, joined_at, expires_at)
+        VALUES (p_name, v_place, p_id, p_demand, p_weight, p_room, p_permits, p_holder, p_bell,
+            SYSDATE(6), SYSDATE(6) + INTERVAL p_ttl_us MICROSECOND);
+    END IF;
+    COMMIT;
+    IF v_bells <> '' THEN
+        CALL lockkeeper_ring(v_bells);
+    END IF;
+    SELECT v_place AS place, v_ahead AS ahead,
+        CAST(TIMESTAMPDIFF(MICROSECOND, SYSDATE(6), v_expiry) AS SIGNED) AS free_in_us, v_ruling AS ruling;
+END //
+
+-- Removes the claim, wherever it stands, and rings for those who fit now.
+CREATE PROCEDURE lockkeeper_leave(p_name VARBINARY(640), p_id CHAR(32) CHARACTER SET ascii)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_place, v_weight, v_taken BIGINT DEFAULT NULL;
+    DECLARE v_bells TEXT DEFAULT '';
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+
+    START TRANSACTION;
+    -- Two that leave at once would each still count the other, and ring for nobody.
+    SELECT last_place INTO v_taken FROM lockkeeper_locks WHERE name = p_name FOR UPDATE;
+    SELECT place, weight INTO v_place, v_weight FROM lockkeeper_claims WHERE id = p_id AND name = p_name;
+    IF v_place IS NOT NULL THEN
+        DELETE FROM lockkeeper_claims WHERE name = p_name AND place = v_place AND id = p_id;
+        CALL lockkeeper_fitting(p_name, v_place, v_weight, v_bells);
+    END IF;
+    COMMIT;
+    IF v_bells <> '' THEN
+        CALL lockkeeper_ring(v_bells);
+    END IF;
+    SELECT v_place IS NOT NULL AS left_it;
+END //
+
+-- Lets a holder take less room and rings for those who fit now.
+CREATE PROCEDURE lockkeeper_shrink(
+    p_name VARBINARY(640), p_id CHAR(32) CHARACTER SET ascii, p_demand VARCHAR(32), p_weight BIGINT
+)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_place, v_weight, v_taken BIGINT DEFAULT NULL;
+    DECLARE v_bells TEXT DEFAULT '';
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+
+    START TRANSACTION;
+    SELECT last_place INTO v_taken FROM lockkeeper_locks WHERE name = p_name FOR UPDATE;
+    SELECT place, weight INTO v_place, v_weight
+    FROM lockkeeper_claims WHERE id = p_id AND expires_at > SYSDATE(6) FOR UPDATE;
+    IF v_place IS NOT NULL THEN
+        UPDATE lockkeeper_claims SET demand = p_demand, weight = p_weight WHERE name = p_name AND place = v_place;
+        CALL lockkeeper_fitting(p_name, v_place, v_weight - p_weight, v_bells);
+    END IF;
+    COMMIT;
+    IF v_bells <> '' THEN
+        CALL lockkeeper_ring(v_bells);
+    END IF;
+    SELECT v_place IS NOT NULL AS shrunk;
+END //
+
+-- Removes the expired claims of a lock and rings for those who fit now.
+CREATE PROCEDURE lockkeeper_sweep(p_name VARBINARY(640))
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_taken BIGINT DEFAULT NULL;
+    DECLARE v_bells TEXT DEFAULT '';
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+
+    START TRANSACTION;
+    SELECT last_place INTO v_taken FROM lockkeeper_locks WHERE name = p_name FOR UPDATE;
+    DELETE FROM lockkeeper_claims WHERE name = p_name AND expires_at <= SYSDATE(6);
+    CALL lockkeeper_fitting(p_name, 0, 1000000000000000000, v_bells);
+    COMMIT;
+    CALL lockkeeper_ring(v_bells);
+END //
+
+-- Removes what nobody has used for long. A join at the same time has taken the lock's row and raised its last
+-- place, so that the row is then left alone.
+CREATE PROCEDURE lockkeeper_clean(p_idle_seconds BIGINT)
+SQL SECURITY INVOKER
+BEGIN
+    DELETE FROM lockkeeper_claims WHERE expires_at < SYSDATE(6) - INTERVAL p_idle_seconds SECOND LIMIT 1000;
+    DELETE FROM lockkeeper_locks
+    WHERE last_place < CAST((UNIX_TIMESTAMP(SYSDATE(6)) - p_idle_seconds) * 1000000 AS SIGNED)
+    AND NOT EXISTS (SELECT 1 FROM lockkeeper_claims WHERE lockkeeper_claims.name = lockkeeper_locks.name)
+    LIMIT 1000;
+END //
+
+DELIMITER ;

@@ -1,0 +1,1 @@
+CALL lockkeeper_session_clean(86400)

@@ -1,0 +1,1 @@
+SELECT CONNECTION_ID() AS connection, @@global.read_only AS read_only

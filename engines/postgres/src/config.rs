@@ -1,0 +1,101 @@
+//! What the URL says: where the server is, who we are, which style.
+
+use crate::fault::ENGINE;
+use lockkeeper_core::address::Address;
+use lockkeeper_core::{Error, Result};
+use lockkeeper_sql_common::Limits;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// Everything an engine needs to open connections.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) driver: tokio_postgres::Config,
+    pub(crate) tls: MakeRustlsConnect,
+    pub(crate) limits: Limits,
+    /// How many connections may share the work of a queue, or may be held by a style with sessions.
+    pub(crate) connections: usize,
+    /// Without it a server that must not give locks (a hot standby) is refused.
+    pub(crate) server: String,
+}
+
+impl Settings {
+    /// Takes the parameters and refuses what is left.
+    pub(crate) fn from_address(mut address: Address, ttl: Duration, connections: usize) -> Result<Self> {
+        let limits = Limits::for_ttl(ttl);
+        let mut driver = tokio_postgres::Config::new();
+        driver
+            .user(address.user.clone().unwrap_or_else(|| "postgres".into()))
+            .dbname(address.path.trim_start_matches('/'))
+            .application_name("lockkeeper")
+            .connect_timeout(limits.connect)
+            .keepalives(true)
+            .keepalives_idle(Duration::from_secs(3))
+            .keepalives_interval(Duration::from_secs(2))
+            .keepalives_retries(3)
+            .tcp_user_timeout(Duration::from_secs(9));
+        if address.path.trim_start_matches('/').is_empty() {
+            driver.dbname(address.user.clone().unwrap_or_else(|| "postgres".into()));
+        }
+        if let Some(password) = &address.password {
+            driver.password(password);
+        }
+        if address.hosts.is_empty() {
+            return Err(Error::invalid("bad engine URL: postgres needs a server, such as postgres://user@host/database"));
+        }
+        for host in &address.hosts {
+            driver.host(&host.name).port(host.port.unwrap_or(5432));
+        }
+        if address.hosts.len() > 1 {
+            driver.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
+        let tls = take_tls(&mut address, &mut driver)?;
+        let connections = address
+            .take_parsed("connections", "a number from 1 to 1000")?
+            .unwrap_or(connections);
+        if !(1..=1000).contains(&connections) {
+            return Err(Error::invalid(format!("bad parameter connections={connections}: expected 1 to 1000")));
+        }
+        address.finish()?;
+        Ok(Self { driver, tls, limits, connections, server: address.redacted() })
+    }
+}
+
+/// `sslmode=disable` (default) or `sslmode=verify-full`, with `sslrootcert=FILE` for a private authority.
+fn take_tls(address: &mut Address, driver: &mut tokio_postgres::Config) -> Result<MakeRustlsConnect> {
+    let mode = address.take("sslmode").unwrap_or_else(|| "disable".into());
+    let authority = address.take("sslrootcert");
+    driver.ssl_mode(match mode.as_str() {
+        "disable" => SslMode::Disable,
+        "verify-full" => SslMode::Require,
+        other => {
+            return Err(Error::invalid(format!(
+                "bad parameter sslmode={other}: expected disable or verify-full (a connection that is not verified protects nobody)"
+            )));
+        }
+    });
+    let mut roots = rustls::RootCertStore::empty();
+    match authority {
+        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+        Some(path) => {
+            let bad = |error: &dyn std::fmt::Display| {
+                Error::invalid(format!("bad parameter sslrootcert={path}: {error}"))
+            };
+            use rustls::pki_types::{CertificateDer, pem::PemObject};
+            let found = CertificateDer::pem_file_iter(&path).map_err(|error| bad(&error))?;
+            for certificate in found {
+                let certificate = certificate.map_err(|error| bad(&error))?;
+                roots.add(certificate).map_err(|error| bad(&error))?;
+            }
+        }
+    }
+    // The provider is named, since an application may have several compiled in.
+    let client = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::permanent(ENGINE, "set up TLS", error))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(MakeRustlsConnect::new(client))
+}

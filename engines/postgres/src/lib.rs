@@ -1,0 +1,16 @@
+//! Locks in a PostgreSQL database: a fair queue in two tables, plain rows, open transactions or advisory locks.
+
+mod advisory;
+mod config;
+mod fault;
+mod link;
+mod pool;
+mod queue;
+mod roll;
+mod row;
+mod session;
+mod styles;
+mod transaction;
+mod wake;
+
+pub use styles::{STYLES, connect, schema};

@@ -1,0 +1,1 @@
+SELECT lockkeeper_leave($1, $2, $3)

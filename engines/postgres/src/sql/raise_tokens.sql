@@ -1,0 +1,1 @@
+SELECT lockkeeper_raise_tokens()

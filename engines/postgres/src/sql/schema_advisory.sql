@@ -1,0 +1,10 @@
+-- The advisory style: the lock itself is pg_advisory_lock(hashtextextended(NAME, 0)), so anybody can take it
+-- in psql, too.
+
+-- Waits for the lock, and only then takes the token: two statements, so that their order is certain.
+CREATE OR REPLACE FUNCTION lockkeeper_advisory_wait(p_name text)
+RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_lock(hashtextextended(p_name, 0));
+    RETURN nextval('lockkeeper_token');
+END $$;

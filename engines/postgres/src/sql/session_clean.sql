@@ -1,0 +1,1 @@
+SELECT lockkeeper_session_clean(interval '1 day')

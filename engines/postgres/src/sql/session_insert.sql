@@ -1,0 +1,1 @@
+INSERT INTO lockkeeper_sessions (name) VALUES ($1) ON CONFLICT (name) DO NOTHING

@@ -1,0 +1,1 @@
+SELECT lockkeeper_session_wait($1) AS token

@@ -1,0 +1,187 @@
+//! RedLock with nodes that die, are cut off or forget, and next to other clients.
+
+use lockkeeper_core::address::Address;
+use lockkeeper_core::{Error, Keeper, Result, State};
+use lockkeeper_testkit::{Redis, Server};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+const SOON: Duration = Duration::from_secs(30);
+
+fn url(nodes: &[Redis], parameters: &str) -> String {
+    let hosts: Vec<String> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    format!("redlock://{}?{parameters}", hosts.join(","))
+}
+
+async fn keeper(nodes: &[Redis], ttl: Duration, parameters: &str) -> Result<Keeper> {
+    let engine = lockkeeper_redlock::connect(Address::parse(&url(nodes, parameters))?, ttl).await?;
+    Keeper::builder().ttl(ttl).namespace("").build(engine)
+}
+
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
+}
+
+#[tokio::test]
+async fn a_minority_may_be_dead_and_is_not_waited_for() {
+    let nodes = Redis::start_many(5);
+    let ttl = Duration::from_secs(20); // so a node may be silent for a second
+    let keeper = keeper(&nodes, ttl, "restart_delay=0s").await.unwrap();
+    nodes[0].kill();
+    nodes[1].pause();
+    let mut quickest = Duration::MAX;
+    let mut last = 0;
+    for _ in 0..5 {
+        let start = Instant::now();
+        let guard = soon("three are enough", keeper.mutex("minority").lock()).await.unwrap();
+        quickest = quickest.min(start.elapsed());
+        assert!(guard.token().unwrap().0 > last);
+        last = guard.token().unwrap().0;
+        guard.release().await.unwrap();
+    }
+    assert!(quickest < Duration::from_millis(500), "nobody waits for the silent: {quickest:?}");
+    nodes[1].resume();
+}
+
+#[tokio::test]
+async fn without_a_majority_nothing_is_granted_and_a_hold_is_lost() {
+    let nodes = Redis::start_many(3);
+    let ttl = Duration::from_secs(2);
+    let keeper = keeper(&nodes, ttl, "restart_delay=0s").await.unwrap();
+    let guard = keeper.mutex("majority").lock().await.unwrap();
+    nodes[0].kill();
+    nodes[1].kill();
+    soon("the hold is lost", guard.lost()).await;
+    let error = soon("it gives up", keeper.mutex("other").try_lock()).await.unwrap_err();
+    assert!(matches!(error, Error::Engine { temporary: true, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_refused_vote_leaves_nothing_behind_anywhere() {
+    let nodes = Redis::start_many(5);
+    let ttl = Duration::from_secs(10);
+    let (one, other) = (
+        keeper(&nodes, ttl, "restart_delay=0s").await.unwrap(),
+        keeper(&nodes, ttl, "restart_delay=0s").await.unwrap(),
+    );
+    // Another client has three of five.
+    for node in &nodes[..3] {
+        let mut direct = direct(node).await;
+        let _: () = redis::cmd("SET").arg("refused").arg("theirs").query_async(&mut direct).await.unwrap();
+    }
+    assert!(one.mutex("refused").try_lock().await.unwrap().is_none());
+    for node in &nodes[3..] {
+        let mut direct = direct(node).await;
+        let there: bool = redis::cmd("EXISTS").arg("refused").query_async(&mut direct).await.unwrap();
+        assert!(!there);
+    }
+    for node in &nodes[..3] {
+        let mut direct = direct(node).await;
+        let _: () = redis::cmd("DEL").arg("refused").query_async(&mut direct).await.unwrap();
+    }
+    soon("it is free", other.mutex("refused").lock()).await.unwrap().release().await.unwrap();
+}
+
+async fn direct(node: &Server) -> redis::aio::MultiplexedConnection {
+    let client = redis::Client::open(format!("redis://127.0.0.1:{}", node.port())).unwrap();
+    client.get_multiplexed_async_connection().await.unwrap()
+}
+
+#[tokio::test]
+async fn permits_are_refused_with_the_reason() {
+    let nodes = Redis::start_many(3);
+    let keeper = keeper(&nodes, Duration::from_secs(10), "restart_delay=0s").await.unwrap();
+    let error = keeper.semaphore("permits", 2).acquire(1).await.unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn readers_share_a_majority() {
+    let nodes = Redis::start_many(3);
+    let keeper = keeper(&nodes, Duration::from_secs(10), "restart_delay=0s").await.unwrap();
+    let lock = keeper.rwlock("shared");
+    let (one, other) = (lock.read().await.unwrap(), lock.read().await.unwrap());
+    assert_ne!(one.token().unwrap(), other.token().unwrap());
+    assert!(lock.try_write().await.unwrap().is_none());
+    one.release().await.unwrap();
+    assert!(lock.try_write().await.unwrap().is_none());
+    other.release().await.unwrap();
+    soon("the writer comes in", lock.write()).await.unwrap().release().await.unwrap();
+}
+
+/// One holds at nodes 1 and 2 while 3 is away; then 3 comes back, and 2 restarts without its data.
+async fn forget(parameters: &str, ttl: Duration) -> (State, bool) {
+    let nodes = Redis::start_many(3);
+    let one = keeper(&nodes, ttl, parameters).await.unwrap();
+    let other = keeper(&nodes, ttl, parameters).await.unwrap();
+    nodes[2].pause();
+    let guard = soon("two of three are enough", one.mutex("forgotten").lock()).await.unwrap();
+    let token = guard.token().unwrap();
+    // What was meant for node 3 must not arrive after all.
+    nodes[2].kill();
+    nodes[2].restart();
+    nodes[1].kill();
+    nodes[1].restart();
+    let next = soon("somebody gets it at last", async {
+        loop {
+            if let Ok(guard) = other.mutex("forgotten").lock().await {
+                return guard;
+            }
+        }
+    })
+    .await;
+    (guard.state(), next.token().is_ok_and(|next| next > token))
+}
+
+#[tokio::test]
+async fn a_node_that_forgot_is_not_used_until_what_it_forgot_has_expired() {
+    let (state, token_grew) = forget("restart_delay=3s", Duration::from_secs(3)).await;
+    assert_eq!(state, State::Lost, "the first knows that it is over before the second holds");
+    assert!(token_grew);
+}
+
+/// The known danger, if one insists: this must break.
+#[tokio::test]
+async fn without_the_delay_a_node_that_forgot_lets_in_a_second_one() {
+    let (state, _) = forget("restart_delay=0s", Duration::from_secs(20)).await;
+    assert_eq!(state, State::Held, "two holders: the danger is real");
+}
+
+/// A client of the crate rslock and ours under contention: a counter that nothing else protects stays exact.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rslock_and_we_alternate_and_a_shared_counter_stays_exact() {
+    const EACH: u64 = 40;
+    let nodes = Redis::start_many(5);
+    let counter = Arc::new(AtomicU64::new(0));
+    let step = |counter: Arc<AtomicU64>| async move {
+        let number = counter.load(SeqCst);
+        tokio::task::yield_now().await;
+        counter.store(number + 1, SeqCst);
+    };
+    let ttl = Duration::from_secs(10);
+    let urls: Vec<String> = nodes.iter().map(|node| node.url()).collect();
+    let mut tasks = Vec::new();
+    for _ in 0..2 {
+        let (manager, counter) = (rslock::LockManager::new(urls.clone()), Arc::clone(&counter));
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..EACH {
+                let guard = manager.acquire(b"interop/counter", ttl).await.unwrap();
+                step(Arc::clone(&counter)).await;
+                guard.release().await;
+            }
+        }));
+        let (keeper, counter) = (keeper(&nodes, ttl, "restart_delay=0s").await.unwrap(), Arc::clone(&counter));
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..EACH {
+                let guard = keeper.mutex("interop/counter").lock().await.unwrap();
+                step(Arc::clone(&counter)).await;
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        tokio::time::timeout(Duration::from_secs(120), task).await.expect("everybody is served").unwrap();
+    }
+    assert_eq!(counter.load(SeqCst), 4 * EACH);
+}

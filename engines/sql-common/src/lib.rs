@@ -1,0 +1,15 @@
+//! What lockkeeper's database engines share: the book of waiters, the listing of claims, time limits.
+
+mod holds;
+mod limits;
+mod listing;
+mod pacer;
+mod sessions;
+mod waiters;
+
+pub use holds::{Hold, Holds};
+pub use limits::Limits;
+pub use listing::{ClaimRow, lock_views};
+pub use pacer::Pacer;
+pub use sessions::{Connection, Connections, Sessions};
+pub use waiters::{Seen, Waiter, Waiters};

@@ -1,0 +1,488 @@
+//! Session locks as a race: held by a connection, freed by its end, waited for in the server.
+
+use crate::holds::{Hold, Holds, Reserved, Role};
+use crate::limits::Limits;
+use lockkeeper_core::{
+    Abilities, Answer, Claim, ClaimId, Clock, Error, Grant, Kept, Left, Lifeline, LockName, LockView, Race,
+    Renewal, Result, Token, house,
+};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
+
+/// One dedicated connection.
+pub trait Connection: Send + Sync + 'static {
+    /// Whether its lifeline ends by itself when it breaks; if not, it is asked several times a second.
+    const NOTICES_LOSS: bool;
+
+    /// Takes the lock if it is free; `None` if somebody else has it.
+    fn take(&self, claim: &Claim) -> impl Future<Output = Result<Option<Token>>> + Send;
+
+    /// Takes the lock when it becomes free. Nothing else is sent on the connection meanwhile.
+    fn wait(&self, claim: &Claim) -> impl Future<Output = Result<Token>> + Send;
+
+    /// Frees the lock.
+    fn free(&self, name: &LockName) -> impl Future<Output = Result<()>> + Send;
+
+    /// Sees that it is still the same session.
+    fn probe(&self) -> impl Future<Output = Result<()>> + Send;
+
+    /// What ends when it breaks.
+    fn lifeline(&self) -> &Lifeline;
+
+    /// Cuts it; what it holds is free.
+    fn cut(&self);
+}
+
+/// Where connections come from, and what is known beyond this process.
+pub trait Connections: Send + Sync + 'static {
+    /// The kind of connection.
+    type Connection: Connection;
+
+    /// Whether one connection can hold many locks.
+    const SHARED: bool;
+
+    /// What the style can do.
+    fn abilities(&self) -> Abilities;
+
+    /// Opens a connection.
+    fn open(&self) -> impl Future<Output = Result<Arc<Self::Connection>>> + Send;
+
+    /// Ends the wait that goes on in the server on this connection.
+    fn interrupt(&self, connection: &Self::Connection) -> impl Future<Output = ()> + Send;
+
+    /// The locks held, of everybody.
+    fn list(&self, prefix: &str, at_most: usize) -> impl Future<Output = Result<Vec<LockView>>> + Send;
+
+    /// Ends somebody's hold, of whatever process.
+    fn evict(&self, name: &LockName, id: ClaimId) -> impl Future<Output = Result<bool>> + Send;
+
+    /// Ends what it has opened for itself.
+    fn close(&self);
+}
+
+/// Locks held by connections.
+pub struct Sessions<S: Connections>(Arc<Inner<S>>);
+
+struct Inner<S: Connections> {
+    source: Arc<S>,
+    holds: Arc<Holds<S::Connection>>,
+    limits: Limits,
+    /// The one that holds many locks, in a style that can.
+    main: tokio::sync::Mutex<Option<Arc<S::Connection>>>,
+    quick_main: Mutex<Option<Arc<S::Connection>>>,
+    idle: Mutex<Vec<Arc<S::Connection>>>,
+    /// One permit for each connection that may still be checked out.
+    room: Semaphore,
+    at_most: usize,
+    /// How many waiters found no connection to wait on, and so have to ask now and then.
+    pacing: AtomicUsize,
+    held: Notify,
+    closed: AtomicBool,
+}
+
+impl<S: Connections> Sessions<S> {
+    /// At most so many connections, beside the one that is shared.
+    pub fn new(source: Arc<S>, holds: Arc<Holds<S::Connection>>, limits: Limits, at_most: usize) -> Self {
+        let inner = Arc::new(Inner {
+            source,
+            holds,
+            limits,
+            main: tokio::sync::Mutex::new(None),
+            quick_main: Mutex::new(None),
+            idle: Mutex::default(),
+            room: Semaphore::new(at_most),
+            at_most,
+            pacing: AtomicUsize::new(0),
+            held: Notify::new(),
+            closed: AtomicBool::new(false),
+        });
+        house::handle().spawn(expire(Arc::downgrade(&inner)));
+        Self(inner)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn open<C: Connection>(connection: &&Arc<C>) -> bool {
+    !connection.lifeline().has_ended()
+}
+
+impl<S: Connections> Inner<S> {
+    /// The connection on which a claim is tried; `None` if all were in use for too long.
+    async fn connection(&self) -> Result<Option<Arc<S::Connection>>> {
+        if S::SHARED {
+            return self.main().await.map(Some);
+        }
+        match tokio::time::timeout(self.limits.request, self.room.acquire()).await {
+            Ok(Ok(room)) => self.check_out(room).await.map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    async fn main(&self) -> Result<Arc<S::Connection>> {
+        if let Some(connection) = lock(&self.quick_main).as_ref().filter(open) {
+            return Ok(Arc::clone(connection));
+        }
+        let mut main = self.main.lock().await;
+        if let Some(connection) = main.as_ref().filter(open) {
+            return Ok(Arc::clone(connection));
+        }
+        let connection = self.source.open().await?;
+        *lock(&self.quick_main) = Some(Arc::clone(&connection));
+        *main = Some(Arc::clone(&connection));
+        Ok(connection)
+    }
+
+    /// A connection of one's own. Its permit comes back when it is checked in.
+    async fn check_out(&self, room: SemaphorePermit<'_>) -> Result<Arc<S::Connection>> {
+        let idle = {
+            let mut idle = lock(&self.idle);
+            idle.retain(|connection| open(&connection));
+            idle.pop()
+        };
+        let connection = match idle {
+            Some(connection) => connection,
+            None => self.source.open().await?,
+        };
+        room.forget();
+        Ok(connection)
+    }
+
+    fn check_in(&self, connection: &Arc<S::Connection>) {
+        let is_main = lock(&self.quick_main).as_ref().is_some_and(|main| Arc::ptr_eq(main, connection));
+        if is_main {
+            return;
+        }
+        if open(&connection) && !self.closed.load(SeqCst) {
+            lock(&self.idle).push(Arc::clone(connection));
+        } else {
+            connection.cut();
+        }
+        self.room.add_permits(1);
+    }
+
+    fn no_room(&self) -> Error {
+        let why = format!(
+            "all {} connections of this keeper hold or wait; allow more with ?connections=",
+            self.at_most
+        );
+        Error::temporary(self.source.abilities().engine, "open another connection", why)
+    }
+
+    /// Frees a lock at the server; a connection that cannot is cut, which frees it, too.
+    async fn free(&self, name: &LockName, connection: &Arc<S::Connection>) {
+        let freed = tokio::time::timeout(self.limits.request, connection.free(name)).await;
+        if !matches!(freed, Ok(Ok(()))) {
+            connection.cut();
+        }
+        self.check_in(connection);
+    }
+
+    /// Ends a hold: first at the server, then here. Says whether it was alive.
+    async fn end(&self, name: &LockName, hold: &Hold<S::Connection>) -> bool {
+        let _ending = hold.ending.lock().await;
+        // Somebody else may have ended it while we waited.
+        let Some(hold) = self.holds.find(name, hold.id) else { return false };
+        let mut alive = true;
+        if let Some(connection) = &hold.connection {
+            alive = open(&connection) && hold.token.is_some();
+            connection.lifeline().untie(hold.id);
+            self.free(name, connection).await;
+        }
+        self.holds.remove(name, hold.id) && alive
+    }
+
+    /// The claims that are dead because their connection is: all of these or none.
+    async fn probe(&self, connection: Arc<S::Connection>, ids: Vec<ClaimId>) -> Vec<ClaimId> {
+        let alive = tokio::time::timeout(self.limits.request, connection.probe()).await;
+        if open(&&connection) && matches!(alive, Ok(Ok(()))) {
+            return Vec::new();
+        }
+        connection.cut();
+        ids
+    }
+
+    /// Asks every connection that holds something; one that does not answer as it should is cut.
+    async fn probe_all(&self, holds: &[(LockName, Hold<S::Connection>)]) {
+        let mut asked: Vec<Arc<S::Connection>> = Vec::new();
+        for connection in holds.iter().filter(|(_, hold)| hold.token.is_some()).filter_map(|(_, hold)| hold.connection.as_ref()) {
+            if !asked.iter().any(|known| Arc::ptr_eq(known, connection)) {
+                asked.push(Arc::clone(connection));
+            }
+        }
+        let probes = asked.into_iter().map(|connection| self.probe(connection, Vec::new()));
+        futures_util::future::join_all(probes).await;
+    }
+
+    /// Waits at the server for all waiters of this process.
+    async fn represent(self: &Arc<Self>, claim: &Claim) -> Result<()> {
+        let _stops = Representative(&self.holds, &claim.name);
+        let Ok(room) = self.room.try_acquire() else { return self.pace().await };
+        let connection = match self.check_out(room).await {
+            Ok(connection) => connection,
+            Err(error) if error.is_temporary() => return self.pace().await,
+            Err(error) => return Err(error),
+        };
+        let (sender, receiver) = oneshot::channel();
+        house::handle().spawn(wait(Arc::clone(self), claim.clone(), connection, sender));
+        match receiver.await {
+            Ok(Ok(mut taken)) => {
+                if let Some((connection, token)) = taken.lock.take()
+                    && !self.holds.enter_taken(claim, &connection, token)
+                {
+                    taken.lock = Some((connection, token));
+                }
+                Ok(())
+            }
+            Ok(Err(error)) if error.is_temporary() => self.pace().await,
+            Ok(Err(error)) => Err(error),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Without a connection to wait on: all who pace together ask ten times a second.
+    async fn pace(&self) -> Result<()> {
+        let pacing = self.pacing.fetch_add(1, SeqCst) + 1;
+        let _counted = Counted(&self.pacing);
+        let pause = Duration::from_millis(100).mul_f64(pacing as f64 * rand::random_range(0.5..1.5));
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+
+    fn close(&self) {
+        self.closed.store(true, SeqCst);
+        self.held.notify_one();
+        for (_, hold) in self.holds.all() {
+            if let Some(connection) = hold.connection {
+                connection.cut();
+            }
+        }
+        lock(&self.idle).drain(..).for_each(|connection| connection.cut());
+        if let Some(main) = lock(&self.quick_main).take() {
+            main.cut();
+        }
+        self.source.close();
+    }
+}
+
+impl<S: Connections> Drop for Inner<S> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+struct Counted<'a>(&'a AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+struct Representative<'a, C>(&'a Holds<C>, &'a LockName);
+
+impl<C> Drop for Representative<'_, C> {
+    fn drop(&mut self) {
+        self.0.stop_representing(self.1);
+    }
+}
+
+/// A lock that was waited for and that nobody has claimed yet. Dropped, it is freed.
+struct Taken<S: Connections> {
+    inner: Arc<Inner<S>>,
+    name: LockName,
+    lock: Option<(Arc<S::Connection>, Token)>,
+}
+
+impl<S: Connections> Drop for Taken<S> {
+    fn drop(&mut self) {
+        if let Some((connection, _)) = self.lock.take() {
+            let (inner, name) = (Arc::clone(&self.inner), self.name.clone());
+            house::handle().spawn(async move { inner.free(&name, &connection).await });
+        }
+    }
+}
+
+/// The wait itself, on the house runtime: when the waiter is gone, the wait is ended in the server.
+async fn wait<S: Connections>(
+    inner: Arc<Inner<S>>,
+    claim: Claim,
+    connection: Arc<S::Connection>,
+    mut waiter: oneshot::Sender<Result<Taken<S>>>,
+) {
+    let outcome = {
+        let waiting = connection.wait(&claim);
+        tokio::pin!(waiting);
+        tokio::select! {
+            outcome = &mut waiting => outcome,
+            () = waiter.closed() => {
+                inner.source.interrupt(&connection).await;
+                match tokio::time::timeout(inner.limits.request, &mut waiting).await {
+                    Ok(outcome) => outcome,
+                    Err(late) => Err(Error::temporary(inner.source.abilities().engine, "end a wait", late)),
+                }
+            }
+        }
+    };
+    match outcome {
+        Ok(token) => {
+            let lock = Some((connection, token));
+            let _ = waiter.send(Ok(Taken { inner, name: claim.name.clone(), lock }));
+        }
+        Err(error) => {
+            // What became of the wait is not known for certain, so the connection is not used again.
+            connection.cut();
+            inner.check_in(&connection);
+            let _ = waiter.send(Err(error));
+        }
+    }
+}
+
+/// Ends holds that their keeper has not renewed: a keeper that hangs must not hold for ever.
+async fn expire<S: Connections>(inner: std::sync::Weak<Inner<S>>) {
+    const TICK: Duration = Duration::from_millis(250);
+    loop {
+        let Some(inner) = inner.upgrade() else { return };
+        if inner.closed.load(SeqCst) {
+            return;
+        }
+        let now = Clock::Boot.now();
+        let all = inner.holds.all();
+        let mut next = now.plus(TICK);
+        for (name, hold) in all.iter().filter(|(_, hold)| hold.token.is_some()) {
+            if hold.expires_at <= now {
+                inner.end(name, hold).await;
+            } else {
+                next = next.min(hold.expires_at);
+            }
+        }
+        if !S::Connection::NOTICES_LOSS {
+            inner.probe_all(&all).await;
+        }
+        drop(inner);
+        tokio::time::sleep(next.since(now)).await;
+    }
+}
+
+impl<S: Connections> Race for Sessions<S> {
+    fn abilities(&self) -> Abilities {
+        self.0.source.abilities()
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::Boot
+    }
+
+    fn ttl(&self, asked: Duration) -> Duration {
+        asked
+    }
+
+    async fn attempt(&self, claim: &Claim) -> Result<Answer> {
+        let inner = &self.0;
+        let busy = Answer::Busy { free_in: None };
+        match inner.holds.reserve(claim) {
+            Reserved::Busy => return Ok(busy),
+            Reserved::Mine(hold) => {
+                if let (Some(connection), Some(token)) = (hold.connection, hold.token) {
+                    return Ok(Answer::GrantedOn(Grant { token }, connection.lifeline().clone()));
+                }
+            }
+            Reserved::Free => {}
+        }
+        let connection = match inner.connection().await {
+            Ok(Some(connection)) => connection,
+            Ok(None) => {
+                inner.holds.remove(&claim.name, claim.id);
+                return Err(inner.no_room());
+            }
+            Err(error) => {
+                inner.holds.remove(&claim.name, claim.id);
+                return Err(error);
+            }
+        };
+        if !inner.holds.enter(claim, &connection, None) {
+            inner.check_in(&connection);
+            return Err(claim.gone());
+        }
+        match connection.take(claim).await {
+            Ok(Some(token)) => {
+                let line = connection.lifeline().clone();
+                if !inner.holds.enter(claim, &connection, Some(token)) {
+                    return Err(claim.gone());
+                }
+                Ok(Answer::GrantedOn(Grant { token }, line))
+            }
+            Ok(None) => {
+                inner.holds.remove(&claim.name, claim.id);
+                inner.check_in(&connection);
+                Ok(busy)
+            }
+            Err(error) => {
+                // Whether it was taken is not known, so it is freed.
+                inner.free(&claim.name, &connection).await;
+                inner.holds.remove(&claim.name, claim.id);
+                Err(error)
+            }
+        }
+    }
+
+    async fn changed(&self, claim: &Claim, _: Option<Duration>) -> Result<()> {
+        match self.0.holds.role(&claim.name) {
+            Role::Listen(bell) => {
+                let pause = self.0.limits.look.mul_f64(rand::random_range(1.0..2.0));
+                let _ = tokio::time::timeout(pause, bell.notified()).await;
+                Ok(())
+            }
+            Role::Represent => self.0.represent(claim).await,
+        }
+    }
+
+    async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
+        let inner = &self.0;
+        let mut by_connection: Vec<(Arc<S::Connection>, Vec<ClaimId>)> = Vec::new();
+        let mut known: HashMap<usize, usize> = HashMap::new();
+        let mut dead = Vec::new();
+        for Renewal { claim, ttl } in renewals {
+            let Some(connection) = inner.holds.renew(claim, *ttl) else {
+                dead.push(claim.id);
+                continue;
+            };
+            let index = *known.entry(Arc::as_ptr(&connection).addr()).or_insert(by_connection.len());
+            if index == by_connection.len() {
+                by_connection.push((connection, Vec::new()));
+            }
+            by_connection[index].1.push(claim.id);
+        }
+        let probes = by_connection.into_iter().map(|(connection, ids)| inner.probe(connection, ids));
+        for ids in futures_util::future::join_all(probes).await {
+            dead.extend(ids);
+        }
+        Ok(Kept { dead, as_of: None })
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<Left> {
+        let Some(hold) = self.0.holds.find(&claim.name, claim.id) else { return Ok(Left::NotThere) };
+        let was_there = self.0.end(&claim.name, &hold).await;
+        Ok(if was_there { Left::Left } else { Left::NotThere })
+    }
+
+    async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
+        self.0.source.list(prefix, at_most).await
+    }
+
+    async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        if let Some(hold) = self.0.holds.find(name, id) {
+            return Ok(self.0.end(name, &hold).await);
+        }
+        self.0.source.evict(name, id).await
+    }
+
+    async fn close(&self) {
+        self.0.close();
+    }
+}

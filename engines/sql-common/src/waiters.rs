@@ -1,0 +1,232 @@
+//! The book of a keeper's claims that wait: messages and looks are written into it, waits read it.
+//!
+//! One look per pace serves all waiters of a keeper, whatever their number (Law 10).
+
+use lockkeeper_core::{Ahead, Claim, ClaimId, Clock, LockName, Moment, Result};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// One claim on its way, waiting or held, as this process knows it.
+#[derive(Debug)]
+pub struct Waiter {
+    /// The claim.
+    pub id: ClaimId,
+    /// Its lock.
+    pub name: LockName,
+    /// Which of the engine's connections carries it: its leave must not overtake its join.
+    pub link: AtomicUsize,
+    /// Held while its join is under way, where requests may overtake each other.
+    pub under_way: Arc<tokio::sync::Mutex<()>>,
+    /// Its place, once it has joined; 0 before.
+    pub place: AtomicU64,
+    waits: AtomicBool,
+    ahead: AtomicU64,
+    gone: AtomicBool,
+    turn: Notify,
+}
+
+impl Waiter {
+    /// The weight ahead as last heard of.
+    pub fn ahead(&self) -> Ahead {
+        Ahead(self.ahead.load(SeqCst))
+    }
+
+    fn tell(&self, ahead: u64) {
+        // What stands ahead only shrinks, so an old message cannot undo a newer look (Law 1).
+        self.ahead.fetch_min(ahead, SeqCst);
+        self.turn.notify_one();
+    }
+
+    fn tell_gone(&self) {
+        self.gone.store(true, SeqCst);
+        self.turn.notify_one();
+    }
+}
+
+/// What a look found of one waiting claim.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen {
+    /// The claim.
+    pub id: ClaimId,
+    /// The weight ahead of it.
+    pub ahead: u64,
+    /// When the first claim ahead would expire, if it is not renewed.
+    pub free_in: Option<Duration>,
+}
+
+/// The book.
+#[derive(Debug)]
+pub struct Waiters {
+    book: Mutex<HashMap<ClaimId, Arc<Waiter>>>,
+    /// When the next look is due, in nanoseconds on the boot clock.
+    looks_at: AtomicU64,
+    /// When to look once more after the next look; on the same clock.
+    again_ns: AtomicU64,
+    sooner: Notify,
+    pace: Duration,
+    closed: AtomicBool,
+}
+
+/// Lets an expired claim be expired for certain when we look.
+const AFTER_EXPIRY: Duration = Duration::from_millis(2);
+
+impl Waiters {
+    /// An empty book, looked after at this pace.
+    pub fn new(pace: Duration) -> Self {
+        Self {
+            book: Mutex::default(),
+            looks_at: AtomicU64::new(u64::MAX),
+            again_ns: AtomicU64::new(u64::MAX),
+            sooner: Notify::new(),
+            pace,
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    fn book(&self) -> MutexGuard<'_, HashMap<ClaimId, Arc<Waiter>>> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a claim before its join is sent, so that a message that comes right after it is not missed.
+    /// `link` chooses a connection for a claim that is new.
+    pub fn enter(&self, claim: &Claim, link: impl FnOnce() -> usize) -> Arc<Waiter> {
+        let mut book = self.book();
+        let waiter = book.entry(claim.id).or_insert_with(|| {
+            Arc::new(Waiter {
+                id: claim.id,
+                name: claim.name.clone(),
+                link: AtomicUsize::new(link()),
+                under_way: Arc::default(),
+                place: AtomicU64::new(0),
+                waits: AtomicBool::new(false),
+                ahead: AtomicU64::new(u64::MAX),
+                gone: AtomicBool::new(false),
+                turn: Notify::new(),
+            })
+        });
+        Arc::clone(waiter)
+    }
+
+    /// The entry of a claim.
+    pub fn find(&self, id: ClaimId) -> Option<Arc<Waiter>> {
+        self.book().get(&id).cloned()
+    }
+
+    /// Forgets a claim: it has left, or never was at the engine.
+    pub fn forget(&self, id: ClaimId) {
+        self.book().remove(&id);
+    }
+
+    /// The claim has to wait: from now on it is looked after, first when a claim ahead may expire.
+    pub fn waits(&self, waiter: &Waiter, free_in: Option<Duration>) {
+        waiter.waits.store(true, SeqCst);
+        self.look_in(free_in.map_or(self.pace, |time| (time + AFTER_EXPIRY).min(self.pace)));
+    }
+
+    /// Brings the next look forward.
+    pub fn look_in(&self, time: Duration) {
+        let at = Clock::Boot.now().plus(time).as_nanos();
+        if self.looks_at.fetch_min(at, SeqCst) > at {
+            self.sooner.notify_one();
+        }
+    }
+
+    /// Asks for one more look, after the one that is due now.
+    pub fn look_again_in(&self, time: Duration) {
+        self.again_ns.store(Clock::Boot.now().plus(time).as_nanos(), SeqCst);
+    }
+
+    /// A message says what stands ahead of a claim now.
+    pub fn tell(&self, id: ClaimId, ahead: u64) {
+        if let Some(waiter) = self.find(id) {
+            waiter.tell(ahead);
+        }
+    }
+
+    /// Waits until less than `seen` stands ahead of the claim.
+    ///
+    /// Cancel safety: dropping the future has no effect.
+    ///
+    /// # Errors
+    /// [`Error::Lost`](lockkeeper_core::Error::Lost) when the claim is gone.
+    pub async fn changed(&self, claim: &Claim, seen: Ahead) -> Result<Ahead> {
+        let waiter = self.enter(claim, || 0);
+        if !waiter.waits.load(SeqCst) {
+            self.waits(&waiter, Some(Duration::ZERO));
+        }
+        loop {
+            if waiter.gone.load(SeqCst) {
+                return Err(claim.gone());
+            }
+            let ahead = waiter.ahead();
+            if ahead < seen {
+                let (weight, limit) = (claim.demand.weight(), claim.demand.limit());
+                let fits = lockkeeper_core::grant::fits(ahead.0, weight, limit);
+                waiter.waits.store(!fits, SeqCst);
+                return Ok(ahead);
+            }
+            waiter.turn.notified().await;
+        }
+    }
+
+    /// The claims to look for.
+    pub fn waiting(&self) -> Vec<Arc<Waiter>> {
+        self.book().values().filter(|waiter| waiter.waits.load(SeqCst)).cloned().collect()
+    }
+
+    /// Writes down what a look for these claims found: those it did not find are gone.
+    pub fn looked(&self, asked: &[Arc<Waiter>], seen: &[Seen]) {
+        let found: HashMap<ClaimId, &Seen> = seen.iter().map(|seen| (seen.id, seen)).collect();
+        for waiter in asked {
+            match found.get(&waiter.id) {
+                Some(seen) => waiter.tell(seen.ahead),
+                None => waiter.tell_gone(),
+            }
+        }
+        if let Some(soonest) = seen.iter().filter_map(|seen| seen.free_in).min() {
+            self.look_in(soonest + AFTER_EXPIRY);
+        }
+    }
+
+    /// Resolves when a look is due, and puts the next one a pace later; `false` when the book is closed.
+    pub async fn due(&self) -> bool {
+        loop {
+            if self.closed.load(SeqCst) {
+                return false;
+            }
+            let at = Moment::from_nanos(self.looks_at.load(SeqCst));
+            if Clock::Boot.now() >= at {
+                // First the new time, then the question who waits: one who begins to wait in between asks for
+                // a look by itself.
+                let again = Moment::from_nanos(self.again_ns.swap(u64::MAX, SeqCst));
+                self.looks_at.store(Clock::Boot.now().plus(self.pace).min(again).as_nanos(), SeqCst);
+                if !self.waiting().is_empty() {
+                    return true;
+                }
+                self.looks_at.fetch_max(u64::MAX, SeqCst);
+                if self.waiting().is_empty() {
+                    continue;
+                }
+                self.look_in(Duration::ZERO);
+            }
+            tokio::select! {
+                () = self.sooner.notified() => {}
+                () = Clock::Boot.sleep_until(at) => {}
+            }
+        }
+    }
+
+    /// Ends the looking.
+    pub fn close(&self) {
+        self.closed.store(true, SeqCst);
+        self.sooner.notify_one();
+    }
+
+    /// Whether it was closed.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(SeqCst)
+    }
+}

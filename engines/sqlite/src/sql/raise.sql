@@ -1,0 +1,1 @@
+UPDATE lockkeeper_counter SET horizon = ?1 WHERE style = ?2;
