@@ -58,6 +58,16 @@ impl Book {
         self.records().get(&id).cloned()
     }
 
+    /// Whether a create of this claim was sent in this session.
+    pub(crate) fn was_sent(&self, id: ClaimId, session: i64) -> bool {
+        self.records().get(&id).is_some_and(|record| record.session == session)
+    }
+
+    /// Whether a create of this claim may still be on its way.
+    pub(crate) fn is_in_doubt(&self, id: ClaimId) -> bool {
+        self.records().get(&id).is_some_and(|record| record.doubt.is_some())
+    }
+
     pub(crate) fn node(&self, id: ClaimId) -> Option<Node> {
         self.records().get(&id)?.node.clone()
     }

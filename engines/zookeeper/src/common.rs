@@ -61,7 +61,8 @@ impl Common {
     /// Renews all claims in one go: looks whether each node is still the one that was made, and says as of when
     /// the leader is known to have had the session.
     ///
-    /// If the look takes too long, that moment is enough: the session is what keeps the nodes.
+    /// If the look takes too long, that moment is enough: the session is what keeps the nodes. Without a
+    /// connection everything is uncertain.
     pub(crate) async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
         let failed = |failure: Failure| failure.into_error("renew");
         let session = self.sessions.present();
@@ -77,7 +78,7 @@ impl Common {
             Err(_) => Failure::Unknown(format!("nothing within {patience:?}")),
         };
         let recently = Clock::Boot.now().minus(self.sessions.trusted() / 4);
-        match session.alive_as_of().filter(|alive| *alive >= recently) {
+        match session.alive_as_of().filter(|alive| *alive >= recently && session.is_connected()) {
             Some(as_of) => Ok(Kept { dead: self.of_other_sessions(&session, renewals), as_of: Some(as_of) }),
             None => Err(failed(why)),
         }

@@ -39,7 +39,7 @@ impl ZooKeeperQueue {
                 Ok(created) => {
                     let node = self.node(session, claim, created, epoch)?;
                     let mut children = children.within(common.limit()).await.map_err(failed)?;
-                    if common.book.record(claim.id).is_some_and(|record| record.doubt.is_some()) {
+                    if common.book.is_in_doubt(claim.id) {
                         self.remove_repeated(session, claim, &node, &mut children).await.map_err(failed)?;
                     }
                     return self.joined(session, claim, &node, &children).await;

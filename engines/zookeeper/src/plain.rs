@@ -153,7 +153,7 @@ impl Race for ZooKeeperPlain {
         let failed = |failure: Failure| failure.into_error("take the lock");
         let directory = self.0.directory(&claim.name);
         let session = self.0.sessions.usable().await.map_err(failed)?;
-        let sent_before = self.0.book.record(claim.id).is_some_and(|record| record.session == session.id());
+        let sent_before = self.0.book.was_sent(claim.id, session.id());
         if sent_before
             && let Some(node) = self.find(&session, &directory, claim.id).await.map_err(failed)?
             && node.session == session.id()

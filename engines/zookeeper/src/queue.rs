@@ -97,7 +97,7 @@ impl Queue for ZooKeeperQueue {
         let failed = |failure: Failure| failure.into_error("join the queue");
         let directory = self.0.directory(&claim.name);
         let session = self.0.sessions.usable().await.map_err(failed)?;
-        let sent_before = self.0.book.record(claim.id).is_some_and(|record| record.session == session.id());
+        let sent_before = self.0.book.was_sent(claim.id, session.id());
         if sent_before
             && let Some((node, children)) =
                 self.find_again(&session, claim, &directory).await.map_err(failed)?

@@ -64,8 +64,15 @@ impl Session {
         let _ = self.shared.status.subscribe().wait_for(Status::is_over).await;
     }
 
+    pub(crate) fn is_connected(&self) -> bool {
+        *self.shared.status.borrow() == Status::Connected
+    }
+
     /// Waits until requests can be sent.
     pub(crate) async fn connected(&self, patience: Duration) -> Result<(), Failure> {
+        if self.is_connected() {
+            return Ok(());
+        }
         let mut status = self.shared.status.subscribe();
         let settled = status.wait_for(|status| !matches!(status, Status::Connecting(_)));
         if let Ok(Ok(status)) = tokio::time::timeout(patience, settled).await {
