@@ -39,7 +39,7 @@ impl Settings {
             .tcp_keepalive(Some(Duration::from_secs(3)))
             // An update of what is there already counts, too.
             .client_found_rows(true)
-            .setup(vec![SETUP]);
+            .setup(SETUP.lines().collect());
         if let Some(ssl) = take_tls(&mut address)? {
             driver = driver.ssl_opts(ssl);
         }

@@ -96,7 +96,8 @@ async fn two_hundred_idle_waiters_cost_few_queries() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hot_standby_is_refused() {
-    let standby = SERVER.standby();
+    let server = Postgres::start();
+    let standby = server.standby();
     for style in lockkeeper_postgres::STYLES {
         let url = format!("{}?style={}", standby.url(), style.style);
         let refused = lockkeeper::connect(url).await.expect_err("it cannot give locks").to_string();

@@ -16,6 +16,6 @@ pub(crate) fn suite(style: &'static str) -> std::process::ExitCode {
     }
     suite.run(move || {
         let server = Postgres::start_with(&["max_connections=900"]);
-        Subject::at(format!("{}?style={style}&connections=60", server.url())).keep(server)
+        Subject::at(format!("{}?style={style}&connections=150", server.url())).keep(server)
     })
 }
