@@ -113,7 +113,8 @@ async fn a_killed_backend_is_a_loss_at_once() {
         let guard = keeper.mutex("killed").lock().await.expect("a grant");
         let (killer, connection) = tokio_postgres::connect(&server.url(), NoTls).await.expect("a connection");
         tokio::spawn(connection);
-        let held = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'lockkeeper'";
+        let held =
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'lockkeeper'";
         killer.query(held, &[]).await.expect("an end");
         // Far below the third of the TTL at which a renewal would tell.
         let lost = tokio::time::timeout(Duration::from_secs(2), guard.lost()).await;
