@@ -151,6 +151,8 @@ impl<R: Race> Engine for RaceEngine<R> {
                 if !attempt.may_wait() {
                     return Ok(None);
                 }
+                // A wait that is given up may have something under way at the engine; its leave settles that.
+                attempt.sending();
                 if let Err(error) = self.0.changed(attempt.claim(), free_in).await {
                     if !error.is_temporary() {
                         return Err(error);

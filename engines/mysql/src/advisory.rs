@@ -5,9 +5,7 @@ use crate::fault::ENGINE;
 use crate::holders::{Holders, Texts};
 use crate::styles::ADVISORY;
 use crate::wire::Wire;
-use lockkeeper_core::{
-    Abilities, Claim, ClaimId, Error, Lifeline, LockName, LockView, Result, Token, house,
-};
+use lockkeeper_core::{Abilities, Claim, ClaimId, Error, Lifeline, LockName, LockView, Result, Token, house};
 use lockkeeper_sql_common::{Connection, Connections, Holds, Sessions};
 use mysql_async::prelude::Queryable;
 use std::sync::Arc;
@@ -26,7 +24,13 @@ const WAIT_SECONDS: u32 = 30;
 pub(crate) struct Advisory(Arc<Wire>);
 
 impl Advisory {
-    async fn call(&self, claim: &Claim, wait: u32, doing: &'static str, limit: Option<Duration>) -> Result<Option<Token>> {
+    async fn call(
+        &self,
+        claim: &Claim,
+        wait: u32,
+        doing: &'static str,
+        limit: Option<Duration>,
+    ) -> Result<Option<Token>> {
         let claim = claim.clone();
         let work: crate::wire::Work<Option<(Option<i64>, u32)>> = Box::new(move |conn| {
             let params =
@@ -88,7 +92,10 @@ impl Connection for Advisory {
     async fn probe(&self) -> Result<()> {
         let number = self
             .0
-            .run("probe the session", Box::new(|conn| Box::pin(async { conn.query_first::<u32, _>(PROBE).await })))
+            .run(
+                "probe the session",
+                Box::new(|conn| Box::pin(async { conn.query_first::<u32, _>(PROBE).await })),
+            )
             .await?;
         self.check(number.unwrap_or(0))
     }
@@ -132,7 +139,8 @@ impl Connections for Source {
     async fn open(&self) -> Result<Arc<Advisory>> {
         let wire = Wire::open(&self.settings, house::handle()).await?;
         // The server must notice a dead host, too: we ask several times a second.
-        wire.run("set up the session", Box::new(|conn| Box::pin(async { conn.query_drop(SETUP).await }))).await?;
+        wire.run("set up the session", Box::new(|conn| Box::pin(async { conn.query_drop(SETUP).await })))
+            .await?;
         Ok(Arc::new(Advisory(wire)))
     }
 

@@ -10,6 +10,7 @@ use lockkeeper_sql_common::Waiters;
 use mysql_async::prelude::Queryable;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 const TAKE: &str = include_str!("sql/bell_take.sql");
 const SLEEP: &str = include_str!("sql/bell_sleep.sql");
@@ -22,9 +23,9 @@ pub(crate) fn name() -> String {
 }
 
 /// Keeps the bell hanging and looks after the waiters when it rings, until the book of waiters is closed.
-pub(crate) async fn hang(settings: Arc<Settings>, name: String, waiters: Arc<Waiters>) {
+pub(crate) async fn hang(settings: Arc<Settings>, name: String, waiters: Arc<Waiters>, rung: Arc<Notify>) {
     while !waiters.is_closed() {
-        if let Err(error) = listen(&settings, &name, &waiters).await {
+        if let Err(error) = listen(&settings, &name, &waiters, &rung).await {
             tracing::debug!(%error, "the bell fell down; hanging it again");
             tokio::time::sleep(Duration::from_millis(rand::random_range(50..300))).await;
         }
@@ -32,7 +33,7 @@ pub(crate) async fn hang(settings: Arc<Settings>, name: String, waiters: Arc<Wai
 }
 
 /// Opens the connection and sleeps on it, again and again.
-async fn listen(settings: &Settings, name: &str, waiters: &Waiters) -> Result<()> {
+async fn listen(settings: &Settings, name: &str, waiters: &Waiters, rung: &Notify) -> Result<()> {
     let wire = Wire::open(settings, house::handle()).await?;
     let taken = name.to_owned();
     let got: Option<u8> = wire
@@ -41,7 +42,9 @@ async fn listen(settings: &Settings, name: &str, waiters: &Waiters) -> Result<()
             Duration::from_secs(6),
             Box::new(move |conn| {
                 let taken = taken.clone();
-                Box::pin(async move { Ok(conn.exec_first::<Option<u8>, _, _>(TAKE, (taken,)).await?.flatten()) })
+                Box::pin(
+                    async move { Ok(conn.exec_first::<Option<u8>, _, _>(TAKE, (taken,)).await?.flatten()) },
+                )
             }),
         )
         .await?;
@@ -51,11 +54,10 @@ async fn listen(settings: &Settings, name: &str, waiters: &Waiters) -> Result<()
     // Somebody may have rung while it was not there.
     waiters.look_in(Duration::ZERO);
     while !waiters.is_closed() {
-        let rung = wire.run_within("listen for the bell", LIMIT, Box::new(|conn| Box::pin(sleep(conn)))).await?;
-        if rung {
-            // A second look, for a bell that rings while nobody sleeps on this connection is not heard.
-            waiters.look_in(Duration::ZERO);
-            waiters.look_again_in(Duration::from_millis(10));
+        let woken =
+            wire.run_within("listen for the bell", LIMIT, Box::new(|conn| Box::pin(sleep(conn)))).await?;
+        if woken {
+            rung.notify_one();
         }
     }
     Ok(())

@@ -22,11 +22,15 @@ impl Settings {
     /// Takes the parameters and refuses what is left.
     pub(crate) fn from_address(mut address: Address, ttl: Duration, connections: usize) -> Result<Self> {
         let [host] = address.hosts.as_slice() else {
-            return Err(Error::invalid("bad engine URL: mysql needs one server, such as mysql://user@host/database"));
+            return Err(Error::invalid(
+                "bad engine URL: mysql needs one server, such as mysql://user@host/database",
+            ));
         };
         let database = address.path.trim_start_matches('/').to_owned();
         if database.is_empty() {
-            return Err(Error::invalid("bad engine URL: mysql needs a database, such as mysql://user@host/database"));
+            return Err(Error::invalid(
+                "bad engine URL: mysql needs a database, such as mysql://user@host/database",
+            ));
         }
         let mut driver = OptsBuilder::default()
             .ip_or_hostname(host.name.clone())
@@ -39,13 +43,16 @@ impl Settings {
             .tcp_keepalive(Some(Duration::from_secs(3)))
             // An update of what is there already counts, too.
             .client_found_rows(true)
-            .setup(vec![SETUP]);
+            .setup(SETUP.lines().collect());
         if let Some(ssl) = take_tls(&mut address)? {
             driver = driver.ssl_opts(ssl);
         }
-        let connections = address.take_parsed("connections", "a number from 1 to 1000")?.unwrap_or(connections);
+        let connections =
+            address.take_parsed("connections", "a number from 1 to 1000")?.unwrap_or(connections);
         if !(1..=1000).contains(&connections) {
-            return Err(Error::invalid(format!("bad parameter connections={connections}: expected 1 to 1000")));
+            return Err(Error::invalid(format!(
+                "bad parameter connections={connections}: expected 1 to 1000"
+            )));
         }
         address.finish()?;
         let limits = Limits::for_ttl(ttl);

@@ -95,9 +95,10 @@ async fn clean(holders: std::sync::Weak<Holders>) {
         tokio::time::sleep(Duration::from_secs(3600).mul_f64(rand::random_range(0.01..1.0))).await;
         let Some(holders) = holders.upgrade().filter(|holders| !holders.closed.load(SeqCst)) else { return };
         let clean = holders.texts.clean;
-        let cleaned = holders
-            .pool
-            .run("remove idle rows", Box::new(move |conn| Box::pin(async move { conn.query_drop(clean).await })));
+        let cleaned = holders.pool.run(
+            "remove idle rows",
+            Box::new(move |conn| Box::pin(async move { conn.query_drop(clean).await })),
+        );
         if let Err(error) = cleaned.await {
             tracing::debug!(%error, "could not remove idle rows");
         }

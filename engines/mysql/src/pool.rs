@@ -26,12 +26,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn new(settings: &Arc<Settings>, home: Home, at_most: usize) -> Self {
-        Self {
-            settings: Arc::clone(settings),
-            home,
-            idle: Mutex::default(),
-            room: Semaphore::new(at_most),
-        }
+        Self { settings: Arc::clone(settings), home, idle: Mutex::default(), room: Semaphore::new(at_most) }
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Arc<Wire>>> {

@@ -7,14 +7,15 @@ use crate::pool::{Home, Pool};
 use crate::styles::QUEUE;
 use crate::text;
 use lockkeeper_core::{
-    Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Kept, Left, LockName, LockView, Place, Queue,
-    Renewal, Result, Shape, Token, grant, house,
+    Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Kept, Left, LockName, LockView, Place,
+    Queue, Renewal, Result, Shape, Token, grant, house,
 };
 use lockkeeper_sql_common::{ClaimRow, Seen, Waiter, Waiters, lock_views};
 use mysql_async::prelude::Queryable;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 pub(crate) const SCHEMA: &str = include_str!("sql/schema_queue.sql");
 const JOIN: &str = include_str!("sql/queue_join.sql");
@@ -25,6 +26,7 @@ const CLEAN: &str = include_str!("sql/queue_clean.sql");
 const KEEP: &str = include_str!("sql/queue_keep.sql");
 const ALIVE: &str = include_str!("sql/queue_alive.sql");
 const LOOK: &str = include_str!("sql/queue_look.sql");
+const FITTING: &str = include_str!("sql/queue_fitting.sql");
 const LIST: &str = include_str!("sql/queue_list.sql");
 
 const CLEAN_EVERY: Duration = Duration::from_secs(3600);
@@ -44,7 +46,14 @@ impl TableQueue {
         let house_pool = Arc::new(Pool::new(&settings, Home::House, 2));
         let quick = Pool::new(&settings, Home::Caller, settings.connections);
         let bell = bell::name();
-        house::handle().spawn(bell::hang(Arc::clone(&settings), bell.clone(), Arc::clone(&waiters)));
+        let rung = Arc::new(Notify::new());
+        house::handle().spawn(bell::hang(
+            Arc::clone(&settings),
+            bell.clone(),
+            Arc::clone(&waiters),
+            Arc::clone(&rung),
+        ));
+        house::handle().spawn(answer(Arc::clone(&house_pool), bell.clone(), Arc::clone(&waiters), rung));
         house::handle().spawn(look_after(Arc::clone(&house_pool), Arc::clone(&waiters)));
         house::handle().spawn(clean(Arc::clone(&house_pool), Arc::clone(&waiters)));
         Ok(Self { quick, house: house_pool, waiters, bell })
@@ -97,8 +106,9 @@ type JoinedRow = (i64, i64, Option<i64>, Option<String>);
 
 fn joined(claim: &Claim, row: &JoinedRow) -> Result<Joined> {
     if let Some(ruling) = &row.3 {
-        let ruling: Demand =
-            ruling.parse().map_err(|error: String| Error::permanent(ENGINE, "read the oldest claim", error))?;
+        let ruling: Demand = ruling
+            .parse()
+            .map_err(|error: String| Error::permanent(ENGINE, "read the oldest claim", error))?;
         claim.check_shape(ruling.shape())?;
     }
     let place = number(row.0);
@@ -266,7 +276,58 @@ pub(crate) fn claim_row((name, id, demand, holder, token, age_us, left_us): List
     }
 }
 
-/// Looks after the waiters: when the bell rings, when a claim ahead of one may have expired, and at a slow pace
+/// Answers the bell: looks which claims fit now. Once more a little later, for a bell that rings while nobody
+/// sleeps on its connection is not heard.
+async fn answer(pool: Arc<Pool>, bell: String, waiters: Arc<Waiters>, rung: Arc<Notify>) {
+    const ONCE_MORE: Duration = Duration::from_millis(10);
+    let mut again = false;
+    while !waiters.is_closed() {
+        let heard = if again {
+            tokio::time::timeout(ONCE_MORE, rung.notified()).await.is_ok()
+        } else {
+            wait(&rung).await
+        };
+        if !heard && !again {
+            continue;
+        }
+        if let Err(error) = look_for_fitting(&pool, &bell, &waiters).await {
+            tracing::debug!(%error, "could not answer the bell");
+            waiters.look_in(ONCE_MORE);
+        }
+        again = heard;
+    }
+}
+
+/// A pause in which the end of the keeper is noticed, too.
+async fn wait(rung: &Notify) -> bool {
+    tokio::time::timeout(Duration::from_secs(2), rung.notified()).await.is_ok()
+}
+
+async fn look_for_fitting(pool: &Pool, bell: &str, waiters: &Waiters) -> Result<()> {
+    let waiting = waiters.waiting();
+    if waiting.is_empty() {
+        return Ok(());
+    }
+    let names: BTreeSet<&str> = waiting.iter().map(|waiter| waiter.name.as_str()).collect();
+    let statement = FITTING.replace("{names}", &text::names(names)).replace("{bell}", bell);
+    let rows: Vec<(String, i64)> = pool
+        .run(
+            "look who fits",
+            Box::new(move |conn| {
+                let statement = statement.clone();
+                Box::pin(async move { conn.query(statement).await })
+            }),
+        )
+        .await?;
+    for (id, ahead) in rows {
+        if let Ok(id) = id.parse() {
+            waiters.tell(id, number(ahead));
+        }
+    }
+    Ok(())
+}
+
+/// Looks after the waiters: when a claim ahead of one may have expired, and at a slow pace
 /// in case a ring was not heard.
 async fn look_after(pool: Arc<Pool>, waiters: Arc<Waiters>) {
     while waiters.due().await {
@@ -324,8 +385,9 @@ async fn clean(pool: Arc<Pool>, waiters: Arc<Waiters>) {
     while !waiters.is_closed() {
         // At random, so that the keepers of a fleet do not all come at once.
         tokio::time::sleep(CLEAN_EVERY.mul_f64(rand::random_range(0.01..1.0))).await;
-        let cleaned =
-            pool.run("remove idle locks", Box::new(|conn| Box::pin(async { conn.query_drop(CLEAN).await }))).await;
+        let cleaned = pool
+            .run("remove idle locks", Box::new(|conn| Box::pin(async { conn.query_drop(CLEAN).await })))
+            .await;
         if let Err(error) = cleaned {
             tracing::debug!(%error, "could not remove idle locks");
         }

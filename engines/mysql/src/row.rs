@@ -7,8 +7,8 @@ use crate::queue::microseconds;
 use crate::styles::ROW;
 use crate::text;
 use lockkeeper_core::{
-    Abilities, Answer, Claim, ClaimId, Clock, Error, Grant, Holder, Kept, Left, LockName, LockView, Race, Renewal,
-    Result, Token, house,
+    Abilities, Answer, Claim, ClaimId, Clock, Error, Grant, Holder, Kept, Left, LockName, LockView, Race,
+    Renewal, Result, Token, house,
 };
 use lockkeeper_sql_common::{ClaimRow, Pacer, Waiters, lock_views};
 use mysql_async::prelude::Queryable;
@@ -76,8 +76,9 @@ async fn clean(pool: std::sync::Weak<Pool>) {
     loop {
         tokio::time::sleep(CLEAN_EVERY.mul_f64(rand::random_range(0.01..1.0))).await;
         let Some(pool) = pool.upgrade() else { return };
-        let cleaned =
-            pool.run("remove old rows", Box::new(|conn| Box::pin(async { conn.query_drop(CLEAN).await }))).await;
+        let cleaned = pool
+            .run("remove old rows", Box::new(|conn| Box::pin(async { conn.query_drop(CLEAN).await })))
+            .await;
         if let Err(error) = cleaned {
             tracing::debug!(%error, "could not remove old rows");
         }
@@ -128,7 +129,8 @@ impl Race for Rows {
                 }),
             )
             .await?;
-        let (token, free_in_us) = row.ok_or_else(|| Error::temporary(ENGINE, "take the lock", "no answer"))?;
+        let (token, free_in_us) =
+            row.ok_or_else(|| Error::temporary(ENGINE, "take the lock", "no answer"))?;
         if let Some(token) = token {
             return Ok(Answer::Granted(Grant { token: Token(token.max(0).unsigned_abs()) }));
         }

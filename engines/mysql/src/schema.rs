@@ -58,7 +58,9 @@ pub(crate) async fn create(settings: &Settings, text: &'static str, newest: &'st
         .await;
     created.map_err(|error| match error {
         Error::Engine { source, temporary: false, .. } => {
-            let hint = format!("{source}; let somebody who may create them run what 'lockkeeper schema mysql' prints");
+            let hint = format!(
+                "{source}; let somebody who may create them run what 'lockkeeper schema mysql' prints"
+            );
             Error::permanent(ENGINE, "create the tables", hint)
         }
         other => other,
@@ -77,7 +79,9 @@ async fn create_one(conn: &mut mysql_async::Conn, statement: &str) -> mysql_asyn
 mod tests {
     #[test]
     fn procedures_stay_in_one_piece() {
-        let found = super::statements("-- a\nCREATE TABLE a (b INT);\nDELIMITER //\nBEGIN\n x;\nEND //\nDELIMITER ;\n");
+        let found = super::statements(
+            "-- a\nCREATE TABLE a (b INT);\nDELIMITER //\nBEGIN\n x;\nEND //\nDELIMITER ;\n",
+        );
         assert_eq!(found, ["CREATE TABLE a (b INT)", "BEGIN\n x;\nEND"]);
     }
 }

@@ -45,7 +45,8 @@ impl Wire {
             Err(gone) => return Err(Error::temporary(ENGINE, "connect", gone)),
         };
         if read_only != 0 {
-            let why = format!("{} is read-only, so it must not give locks: name the primary", settings.server);
+            let why =
+                format!("{} is read-only, so it must not give locks: name the primary", settings.server);
             return Err(Error::permanent(ENGINE, "use this server", why));
         }
         Ok(Arc::new(Self {
@@ -121,7 +122,8 @@ async fn insist<T>(conn: &mut Conn, work: &Work<T>) -> mysql_async::Result<T> {
         match work(conn).await {
             Err(mysql_async::Error::Server(told)) if is_collision(told.code) && tries < COLLISIONS => {
                 tries += 1;
-                tokio::time::sleep(Duration::from_micros(rand::random_range(100..2000) * u64::from(tries))).await;
+                tokio::time::sleep(Duration::from_micros(rand::random_range(100..2000) * u64::from(tries)))
+                    .await;
             }
             outcome => return outcome,
         }

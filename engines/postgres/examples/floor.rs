@@ -58,7 +58,13 @@ fn median(mut numbers: Vec<f64>) -> f64 {
     numbers[numbers.len() / 2]
 }
 
-async fn compare(url: &str, style: &str, tasks: usize, floor: &[(&str, &str)], connections: usize) -> Result<(), Failure> {
+async fn compare(
+    url: &str,
+    style: &str,
+    tasks: usize,
+    floor: &[(&str, &str)],
+    connections: usize,
+) -> Result<(), Failure> {
     let keeper = lockkeeper::connect(format!("{url}?style={style}")).await?;
     let (first, second) = floor[0];
     let mut raws = Vec::new();
@@ -124,7 +130,11 @@ async fn hand_over(url: &str, style: &str) -> Result<(), Failure> {
     }
     guard.release().await?;
     times.sort_by(f64::total_cmp);
-    println!("{style:9} hand-over: median {:.2} ms, 99th of 100 {:.2} ms", times[times.len() / 2], times[times.len() * 99 / 100]);
+    println!(
+        "{style:9} hand-over: median {:.2} ms, 99th of 100 {:.2} ms",
+        times[times.len() / 2],
+        times[times.len() * 99 / 100]
+    );
     Ok(())
 }
 

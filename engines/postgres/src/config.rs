@@ -43,7 +43,9 @@ impl Settings {
             driver.password(password);
         }
         if address.hosts.is_empty() {
-            return Err(Error::invalid("bad engine URL: postgres needs a server, such as postgres://user@host/database"));
+            return Err(Error::invalid(
+                "bad engine URL: postgres needs a server, such as postgres://user@host/database",
+            ));
         }
         for host in &address.hosts {
             driver.host(&host.name).port(host.port.unwrap_or(5432));
@@ -52,11 +54,12 @@ impl Settings {
             driver.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         let tls = take_tls(&mut address, &mut driver)?;
-        let connections = address
-            .take_parsed("connections", "a number from 1 to 1000")?
-            .unwrap_or(connections);
+        let connections =
+            address.take_parsed("connections", "a number from 1 to 1000")?.unwrap_or(connections);
         if !(1..=1000).contains(&connections) {
-            return Err(Error::invalid(format!("bad parameter connections={connections}: expected 1 to 1000")));
+            return Err(Error::invalid(format!(
+                "bad parameter connections={connections}: expected 1 to 1000"
+            )));
         }
         address.finish()?;
         Ok(Self { driver, tls, limits, connections, server: address.redacted() })
@@ -92,10 +95,11 @@ fn take_tls(address: &mut Address, driver: &mut tokio_postgres::Config) -> Resul
         }
     }
     // The provider is named, since an application may have several compiled in.
-    let client = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::permanent(ENGINE, "set up TLS", error))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let client =
+        rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| Error::permanent(ENGINE, "set up TLS", error))?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
     Ok(MakeRustlsConnect::new(client))
 }

@@ -7,8 +7,8 @@ use crate::session::Session;
 use crate::styles::QUEUE;
 use crate::wake;
 use lockkeeper_core::{
-    Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Kept, Left, LockName, LockView, Place, Queue,
-    Renewal, Result, Shape, Token, grant, house,
+    Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Kept, Left, LockName, LockView, Place,
+    Queue, Renewal, Result, Shape, Token, grant, house,
 };
 use lockkeeper_sql_common::{ClaimRow, Waiters, lock_views};
 use std::collections::HashSet;

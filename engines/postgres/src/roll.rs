@@ -164,7 +164,8 @@ async fn listen<C: Connection>(
 
 async fn send(roll: &Roll, channel: &str, lines: &Vec<String>) -> Result<()> {
     let session = roll.link.current();
-    let session = session.ok_or_else(|| Error::temporary(ENGINE, "answer a roll-call", "the line is broken"))?;
+    let session =
+        session.ok_or_else(|| Error::temporary(ENGINE, "answer a roll-call", "the line is broken"))?;
     session.rows(ANSWER, &[&channel, lines], "answer a roll-call").await.map(drop)
 }
 

@@ -4,8 +4,8 @@ use crate::config::Settings;
 use crate::pool::Links;
 use crate::styles::ROW;
 use lockkeeper_core::{
-    Abilities, Answer, Claim, ClaimId, Clock, Grant, Holder, Kept, Left, LockName, LockView, Race, Renewal, Result,
-    Token, house,
+    Abilities, Answer, Claim, ClaimId, Clock, Grant, Holder, Kept, Left, LockName, LockView, Race, Renewal,
+    Result, Token, house,
 };
 use lockkeeper_sql_common::{ClaimRow, Pacer, Waiters, lock_views};
 use std::collections::HashSet;

@@ -63,10 +63,8 @@ impl Session {
         home: Handle,
     ) -> Result<Arc<Self>> {
         let limit = settings.limits.connect;
-        let connecting = tokio::time::timeout(
-            limit,
-            Self::connect(settings, statements, messages, patient, home.clone()),
-        );
+        let connecting =
+            tokio::time::timeout(limit, Self::connect(settings, statements, messages, patient, home.clone()));
         match home.spawn(connecting).await {
             Ok(Ok(opened)) => opened,
             Ok(Err(_)) => Err(too_late("connect", limit)),
@@ -172,7 +170,9 @@ impl Session {
     /// Creates tables and functions, in one transaction.
     pub(crate) async fn create(&self, text: &str, limit: Duration) -> Result<(), tokio_postgres::Error> {
         let limit_ms = limit.as_millis();
-        let all = format!("BEGIN; SET LOCAL statement_timeout = {limit_ms}; SET LOCAL lock_timeout = {limit_ms};\n{CREATE}{text}\n;COMMIT");
+        let all = format!(
+            "BEGIN; SET LOCAL statement_timeout = {limit_ms}; SET LOCAL lock_timeout = {limit_ms};\n{CREATE}{text}\n;COMMIT"
+        );
         self.client.batch_execute(&all).await
     }
 

@@ -103,14 +103,16 @@ async fn create(settings: &Arc<Settings>, style: &'static str) -> Result<()> {
         return Ok(());
     }
     session.create(schema(style), settings.limits.connect).await.map_err(|error| match error.as_db_error() {
-        Some(told) if told.code() == &tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE => Error::permanent(
-            ENGINE,
-            "create the tables",
-            format!(
-                "{}; let somebody who may create them run what 'lockkeeper schema postgres' prints",
-                told.message()
-            ),
-        ),
+        Some(told) if told.code() == &tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE => {
+            Error::permanent(
+                ENGINE,
+                "create the tables",
+                format!(
+                    "{}; let somebody who may create them run what 'lockkeeper schema postgres' prints",
+                    told.message()
+                ),
+            )
+        }
         _ => fault("create the tables", error),
     })
 }

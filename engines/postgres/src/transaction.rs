@@ -139,4 +139,3 @@ impl Connections for Source {
         self.roll.close();
     }
 }
-

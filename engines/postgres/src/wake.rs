@@ -1,7 +1,7 @@
 //! What wakes waiters: notifications on one channel per keeper, and one look for all of them beneath.
 
 use crate::link::Link;
-use crate::queue::{LOOK, SWEEP, CLEAN};
+use crate::queue::{CLEAN, LOOK, SWEEP};
 use lockkeeper_core::{ClaimId, Result};
 use lockkeeper_sql_common::{Seen, Waiter, Waiters};
 use std::collections::BTreeSet;
@@ -17,9 +17,10 @@ const CLEAN_EVERY: Duration = Duration::from_secs(3600);
 /// know that it holds.
 pub(crate) async fn hand_out(mut messages: UnboundedReceiver<Notification>, waiters: Arc<Waiters>) {
     while let Some(note) = messages.recv().await {
-        let told = note.payload().split_once(' ').and_then(|(id, ahead)| {
-            Some((id.parse::<ClaimId>().ok()?, ahead.parse().ok()?))
-        });
+        let told = note
+            .payload()
+            .split_once(' ')
+            .and_then(|(id, ahead)| Some((id.parse::<ClaimId>().ok()?, ahead.parse().ok()?)));
         if let Some((id, ahead)) = told {
             waiters.tell(id, ahead);
         }
@@ -54,7 +55,9 @@ async fn look(link: &Link, waiters: &Waiters, asked: &[Arc<Waiter>]) -> Result<(
         seen.push(Seen {
             id: row.get::<_, &str>("id").parse().unwrap_or(ClaimId(0)),
             ahead: row.get::<_, i64>("ahead").max(0).unsigned_abs(),
-            free_in: free_in_ms.filter(|time| *time > 0).map(|time| Duration::from_millis(time.unsigned_abs())),
+            free_in: free_in_ms
+                .filter(|time| *time > 0)
+                .map(|time| Duration::from_millis(time.unsigned_abs())),
         });
     }
     waiters.looked(asked, &seen);

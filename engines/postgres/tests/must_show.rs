@@ -96,7 +96,8 @@ async fn two_hundred_idle_waiters_cost_few_queries() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hot_standby_is_refused() {
-    let standby = SERVER.standby();
+    let server = Postgres::start();
+    let standby = server.standby();
     for style in lockkeeper_postgres::STYLES {
         let url = format!("{}?style={}", standby.url(), style.style);
         let refused = lockkeeper::connect(url).await.expect_err("it cannot give locks").to_string();
@@ -112,7 +113,8 @@ async fn a_killed_backend_is_a_loss_at_once() {
         let guard = keeper.mutex("killed").lock().await.expect("a grant");
         let (killer, connection) = tokio_postgres::connect(&server.url(), NoTls).await.expect("a connection");
         tokio::spawn(connection);
-        let held = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'lockkeeper'";
+        let held =
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'lockkeeper'";
         killer.query(held, &[]).await.expect("an end");
         // Far below the third of the TTL at which a renewal would tell.
         let lost = tokio::time::timeout(Duration::from_secs(2), guard.lost()).await;

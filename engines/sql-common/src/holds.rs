@@ -125,7 +125,8 @@ impl<C> Holds<C> {
         if entry.hold.is_some() {
             return false;
         }
-        entry.hold = Some(Hold { connection: Some(Arc::clone(connection)), token: Some(token), ..fresh(claim) });
+        entry.hold =
+            Some(Hold { connection: Some(Arc::clone(connection)), token: Some(token), ..fresh(claim) });
         true
     }
 

@@ -17,7 +17,7 @@ impl Limits {
     /// The limits for claims of this TTL.
     pub fn for_ttl(ttl: Duration) -> Self {
         Self {
-            request: (ttl / 3).clamp(Duration::from_millis(100), Duration::from_secs(5)),
+            request: (ttl / 2).clamp(Duration::from_millis(100), Duration::from_secs(5)),
             connect: (ttl / 2).clamp(Duration::from_secs(2), Duration::from_secs(10)),
             look: (ttl / 3).min(Duration::from_secs(5)),
         }

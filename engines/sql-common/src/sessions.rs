@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
 /// One dedicated connection.
 pub trait Connection: Send + Sync + 'static {
@@ -79,7 +79,8 @@ struct Inner<S: Connections> {
     at_most: usize,
     /// How many waiters found no connection to wait on, and so have to ask now and then.
     pacing: AtomicUsize,
-    held: Notify,
+    /// Waits in the server that are not settled yet, by the claim that waits.
+    waits: Mutex<HashMap<ClaimId, Arc<tokio::sync::Mutex<()>>>>,
     closed: AtomicBool,
 }
 
@@ -96,7 +97,7 @@ impl<S: Connections> Sessions<S> {
             room: Semaphore::new(at_most),
             at_most,
             pacing: AtomicUsize::new(0),
-            held: Notify::new(),
+            waits: Mutex::default(),
             closed: AtomicBool::new(false),
         });
         house::handle().spawn(expire(Arc::downgrade(&inner)));
@@ -210,7 +211,11 @@ impl<S: Connections> Inner<S> {
     /// Asks every connection that holds something; one that does not answer as it should is cut.
     async fn probe_all(&self, holds: &[(LockName, Hold<S::Connection>)]) {
         let mut asked: Vec<Arc<S::Connection>> = Vec::new();
-        for connection in holds.iter().filter(|(_, hold)| hold.token.is_some()).filter_map(|(_, hold)| hold.connection.as_ref()) {
+        for connection in holds
+            .iter()
+            .filter(|(_, hold)| hold.token.is_some())
+            .filter_map(|(_, hold)| hold.connection.as_ref())
+        {
             if !asked.iter().any(|known| Arc::ptr_eq(known, connection)) {
                 asked.push(Arc::clone(connection));
             }
@@ -229,7 +234,8 @@ impl<S: Connections> Inner<S> {
             Err(error) => return Err(error),
         };
         let (sender, receiver) = oneshot::channel();
-        house::handle().spawn(wait(Arc::clone(self), claim.clone(), connection, sender));
+        let settled = Settled::begin(self, claim.id).await;
+        house::handle().spawn(wait(Arc::clone(self), claim.clone(), connection, sender, settled));
         match receiver.await {
             Ok(Ok(mut taken)) => {
                 if let Some((connection, token)) = taken.lock.take()
@@ -256,7 +262,6 @@ impl<S: Connections> Inner<S> {
 
     fn close(&self) {
         self.closed.store(true, SeqCst);
-        self.held.notify_one();
         for (_, hold) in self.holds.all() {
             if let Some(connection) = hold.connection {
                 connection.cut();
@@ -308,12 +313,35 @@ impl<S: Connections> Drop for Taken<S> {
     }
 }
 
+/// Alive as long as a wait in the server may still get the lock.
+struct Settled<S: Connections> {
+    inner: Arc<Inner<S>>,
+    id: ClaimId,
+    _held: tokio::sync::OwnedMutexGuard<()>,
+}
+
+impl<S: Connections> Settled<S> {
+    async fn begin(inner: &Arc<Inner<S>>, id: ClaimId) -> Self {
+        let wait: Arc<tokio::sync::Mutex<()>> = Arc::default();
+        let held = Arc::clone(&wait).lock_owned().await;
+        lock(&inner.waits).insert(id, wait);
+        Self { inner: Arc::clone(inner), id, _held: held }
+    }
+}
+
+impl<S: Connections> Drop for Settled<S> {
+    fn drop(&mut self) {
+        lock(&self.inner.waits).remove(&self.id);
+    }
+}
+
 /// The wait itself, on the house runtime: when the waiter is gone, the wait is ended in the server.
 async fn wait<S: Connections>(
     inner: Arc<Inner<S>>,
     claim: Claim,
     connection: Arc<S::Connection>,
     mut waiter: oneshot::Sender<Result<Taken<S>>>,
+    _settled: Settled<S>,
 ) {
     let outcome = {
         let waiting = connection.wait(&claim);
@@ -332,7 +360,12 @@ async fn wait<S: Connections>(
     match outcome {
         Ok(token) => {
             let lock = Some((connection, token));
-            let _ = waiter.send(Ok(Taken { inner, name: claim.name.clone(), lock }));
+            let taken = Taken { inner: Arc::clone(&inner), name: claim.name.clone(), lock };
+            if let Err(Ok(mut unwanted)) = waiter.send(Ok(taken))
+                && let Some((connection, _)) = unwanted.lock.take()
+            {
+                inner.free(&claim.name, &connection).await;
+            }
         }
         Err(error) => {
             // What became of the wait is not known for certain, so the connection is not used again.
@@ -466,6 +499,11 @@ impl<S: Connections> Race for Sessions<S> {
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
+        // One who gave up waiting must not get the lock after all, or the next one finds a ghost.
+        let wait = lock(&self.0.waits).get(&claim.id).cloned();
+        if let Some(wait) = wait {
+            let _ = tokio::time::timeout(self.0.limits.request, wait.lock()).await;
+        }
         let Some(hold) = self.0.holds.find(&claim.name, claim.id) else { return Ok(Left::NotThere) };
         let was_there = self.0.end(&claim.name, &hold).await;
         Ok(if was_there { Left::Left } else { Left::NotThere })

@@ -63,8 +63,6 @@ pub struct Waiters {
     book: Mutex<HashMap<ClaimId, Arc<Waiter>>>,
     /// When the next look is due, in nanoseconds on the boot clock.
     looks_at: AtomicU64,
-    /// When to look once more after the next look; on the same clock.
-    again_ns: AtomicU64,
     sooner: Notify,
     pace: Duration,
     closed: AtomicBool,
@@ -79,7 +77,6 @@ impl Waiters {
         Self {
             book: Mutex::default(),
             looks_at: AtomicU64::new(u64::MAX),
-            again_ns: AtomicU64::new(u64::MAX),
             sooner: Notify::new(),
             pace,
             closed: AtomicBool::new(false),
@@ -132,11 +129,6 @@ impl Waiters {
         if self.looks_at.fetch_min(at, SeqCst) > at {
             self.sooner.notify_one();
         }
-    }
-
-    /// Asks for one more look, after the one that is due now.
-    pub fn look_again_in(&self, time: Duration) {
-        self.again_ns.store(Clock::Boot.now().plus(time).as_nanos(), SeqCst);
     }
 
     /// A message says what stands ahead of a claim now.
@@ -201,8 +193,7 @@ impl Waiters {
             if Clock::Boot.now() >= at {
                 // First the new time, then the question who waits: one who begins to wait in between asks for
                 // a look by itself.
-                let again = Moment::from_nanos(self.again_ns.swap(u64::MAX, SeqCst));
-                self.looks_at.store(Clock::Boot.now().plus(self.pace).min(again).as_nanos(), SeqCst);
+                self.looks_at.store(Clock::Boot.now().plus(self.pace).as_nanos(), SeqCst);
                 if !self.waiting().is_empty() {
                     return true;
                 }

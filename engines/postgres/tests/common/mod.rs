@@ -2,6 +2,7 @@
 
 use lockkeeper_conformance::{Subject, Suite};
 use lockkeeper_testkit::Postgres;
+use std::time::Duration;
 
 /// Runs the suite on one style.
 pub(crate) fn suite(style: &'static str) -> std::process::ExitCode {
@@ -16,6 +17,8 @@ pub(crate) fn suite(style: &'static str) -> std::process::ExitCode {
     }
     suite.run(move || {
         let server = Postgres::start_with(&["max_connections=900"]);
-        Subject::at(format!("{}?style={style}&connections=60", server.url())).keep(server)
+        Subject::at(format!("{}?style={style}&connections=150", server.url()))
+            .short_ttl(Duration::from_secs(2))
+            .keep(server)
     })
 }

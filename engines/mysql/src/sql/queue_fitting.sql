@@ -1,0 +1,7 @@
+-- Which claims of this keeper fit now: all that a rung bell can mean.
+SELECT id, ahead FROM (
+    SELECT id, bell, weight, room,
+        CAST(SUM(weight) OVER (PARTITION BY name ORDER BY place ROWS UNBOUNDED PRECEDING) - weight AS SIGNED) AS ahead
+    FROM lockkeeper_claims WHERE name IN ({names})
+) AS queues
+WHERE bell = '{bell}' AND ahead + weight <= room
