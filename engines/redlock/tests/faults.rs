@@ -163,19 +163,19 @@ async fn rslock_and_we_alternate_and_a_shared_counter_stays_exact() {
     let urls: Vec<String> = nodes.iter().map(|node| node.url()).collect();
     let mut tasks = Vec::new();
     for _ in 0..2 {
-        let (manager, counter) = (rslock::LockManager::new(urls.clone()), Arc::clone(&counter));
+        let (manager, theirs) = (rslock::LockManager::new(urls.clone()), Arc::clone(&counter));
         tasks.push(tokio::spawn(async move {
             for _ in 0..EACH {
                 let guard = manager.acquire(b"interop/counter", ttl).await.unwrap();
-                step(Arc::clone(&counter)).await;
+                step(Arc::clone(&theirs)).await;
                 guard.release().await;
             }
         }));
-        let (keeper, counter) = (keeper(&nodes, ttl, "restart_delay=0s").await.unwrap(), Arc::clone(&counter));
+        let (keeper, ours) = (keeper(&nodes, ttl, "restart_delay=0s").await.unwrap(), Arc::clone(&counter));
         tasks.push(tokio::spawn(async move {
             for _ in 0..EACH {
                 let guard = keeper.mutex("interop/counter").lock().await.unwrap();
-                step(Arc::clone(&counter)).await;
+                step(Arc::clone(&ours)).await;
                 guard.release().await.unwrap();
             }
         }));
