@@ -27,7 +27,7 @@ impl Parts {
         let found = if answer.value.succeeded {
             self.arrived(claim, answer.value).await
         } else {
-            self.found(claim, &entry, answer.value).await
+            self.found(claim, &entry).await
         };
         if matches!(found, Err(Error::Mismatch { .. })) {
             // Law 6: a refused claim leaves nothing behind, and the keeper sends no leave for it.
@@ -68,8 +68,9 @@ impl Parts {
 
     /// The transaction has put nothing: because the claim is there (Law 4), because it has been left already, or
     /// because the lock is in use with another shape (Law 6).
-    async fn found(&self, claim: &Claim, entry: &Entry, answer: TxnResponse) -> Result<(i64, Look)> {
-        let answers = ranges(answer);
+    async fn found(&self, claim: &Claim, entry: &Entry) -> Result<(i64, Look)> {
+        let answer = self.client.txn(why(claim, &entry.key)).await;
+        let answers = ranges(answer.map_err(|failure| failure.into_error(DOING))?.value);
         let first = |index: usize| answers.get(index).and_then(|answer| answer.kvs.first());
         if let Some(own) = first(0) {
             let place = own.create_revision;
@@ -136,6 +137,13 @@ fn request(claim: &Claim, entry: &Entry, lease: Fresh) -> TxnRequest {
     compare.extend(others.into_iter().map(|span| created_at(span, 0)));
     let mut success = vec![RequestOp { request: Some(Request::RequestPut(put)) }];
     success.extend(look::requests(claim, true, None));
+    // What refused the claim is read apart: it is rare, and every member writes the whole request to its disk.
+    TxnRequest { compare, success, failure: vec![] }
+}
+
+/// Reads why a claim was not put: it is there, it was left already, or the oldest claim has another shape.
+fn why(claim: &Claim, key: &Key) -> TxnRequest {
+    let tombstone = keys::tombstone(&claim.name, claim.id);
     let ours = keys::ours(&claim.name);
     let oldest = RangeRequest {
         key: ours.start,
@@ -145,6 +153,6 @@ fn request(claim: &Claim, entry: &Entry, lease: Fresh) -> TxnRequest {
         sort_target: SortTarget::Create.into(),
         ..RangeRequest::default()
     };
-    let failure = [get(&entry.key, false), get(&tombstone, true), oldest].map(look::range_op).into();
-    TxnRequest { compare, success, failure }
+    let reads = [get(key, false), get(&tombstone, true), oldest].map(look::range_op);
+    TxnRequest { success: reads.into(), ..TxnRequest::default() }
 }
