@@ -1,51 +1,9 @@
-//! The conformance suite on an ensemble of three whose leader is killed, again and again, while the cases run.
-//!
-//! The style 'queue', or another if the environment says so: `STYLE=plain`.
+//! The conformance suite on the style 'queue', on an ensemble of three whose leader is killed meanwhile.
 
-use lockkeeper_conformance::{Subject, Suite};
-use lockkeeper_testkit::ZooKeeper;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{sleep, spawn};
-use std::time::Duration;
+#[path = "common/ensemble.rs"]
+mod ensemble;
 
-/// Longer than an election takes on a busy machine.
-const SHORT_TTL: Duration = Duration::from_secs(8);
-const BETWEEN_KILLS: Duration = Duration::from_secs(12);
-
+/// Where the suite is run: `Suite::new` on an ensemble.
 fn main() -> std::process::ExitCode {
-    let style = std::env::var("STYLE").unwrap_or("queue".to_owned());
-    let styles = lockkeeper_zookeeper::STYLES;
-    let abilities = styles.iter().find(|abilities| abilities.style == style).expect("a style there is");
-    Suite::new(*abilities).run(move || {
-        let ensemble = Arc::new(ZooKeeper::ensemble(3));
-        // Two that are down at once are a majority.
-        let turn = Arc::new(Mutex::new(()));
-        let (killed, again) = (Arc::clone(&ensemble), Arc::clone(&ensemble));
-        let (one_turn, other_turn) = (Arc::clone(&turn), turn);
-        spawn(move || kill_leaders(&killed, &one_turn));
-        Subject::at(format!("{}?style={style}", ensemble.url()))
-            .short_ttl(SHORT_TTL)
-            .restart(move || restart_in_turn(&again, &other_turn))
-            .keep(ensemble)
-    })
-}
-
-fn kill_leaders(ensemble: &ZooKeeper, turn: &Mutex<()>) {
-    loop {
-        sleep(BETWEEN_KILLS);
-        let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(leader) = ensemble.leader() {
-            ensemble.servers()[leader].kill();
-            eprintln!("killed the leader, member {leader}");
-            while ensemble.leader().is_none() {
-                sleep(Duration::from_millis(50));
-            }
-            ensemble.servers()[leader].restart();
-        }
-    }
-}
-
-fn restart_in_turn(ensemble: &ZooKeeper, turn: &Mutex<()>) {
-    let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-    ensemble.servers().iter().for_each(|server| server.restart());
+    ensemble::run(lockkeeper_zookeeper::STYLES[0])
 }
