@@ -65,7 +65,8 @@ async fn compare(
     floor: &[(&str, &str)],
     connections: usize,
 ) -> Result<(), Failure> {
-    let keeper = lockkeeper::connect(format!("{url}?style={style}")).await?;
+    let more = if style == "session" { "&connections=64" } else { "" };
+    let keeper = lockkeeper::connect(format!("{url}?style={style}{more}")).await?;
     let (first, second) = floor[0];
     let mut raws = Vec::new();
     for _ in 0..if tasks == 1 { 1 } else { connections } {
