@@ -6,8 +6,8 @@
 //! THREADS 0 (the default) is a runtime on the current thread. Without a URL it starts a server of its own.
 
 use hdrhistogram::Histogram;
-use lockkeeper_core::address::Address;
 use lockkeeper_core::Keeper;
+use lockkeeper_core::address::Address;
 use lockkeeper_testkit::Redis;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 
 const TTL: Duration = Duration::from_secs(10);
 const ROUNDS: usize = 5;
-const FREE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
+const FREE: &str =
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
 
 fn main() {
     let mut words = std::env::args().skip(1);
@@ -147,9 +148,12 @@ impl Repeat {
 /// Requests the server has had by now: scripts, which are all that locking sends.
 async fn requests(connection: &mut MultiplexedConnection) -> u64 {
     let info: String = redis::cmd("INFO").arg("commandstats").query_async(connection).await.expect("INFO");
-    info.lines().filter_map(|line| line.strip_prefix("cmdstat_eval")?.split_once(":calls=")).fold(0, |sum, (_, rest)| {
-        sum + rest.split(',').next().and_then(|calls| calls.parse::<u64>().ok()).unwrap_or(0)
-    })
+    info.lines().filter_map(|line| line.strip_prefix("cmdstat_eval")?.split_once(":calls=")).fold(
+        0,
+        |sum, (_, rest)| {
+            sum + rest.split(',').next().and_then(|calls| calls.parse::<u64>().ok()).unwrap_or(0)
+        },
+    )
 }
 
 /// Keepers that contend for one lock with an empty critical section.
@@ -193,7 +197,8 @@ async fn hand_overs(url: &str, keepers: usize, tasks_each: usize, length: Durati
     let sent = requests(&mut connection).await - before;
     let changes = changes.load(Relaxed);
     let counts: Vec<u64> = counts.iter().map(|count| count.load(Relaxed)).collect();
-    let (least, most) = (counts.iter().min().copied().unwrap_or(0), counts.iter().max().copied().unwrap_or(0));
+    let (least, most) =
+        (counts.iter().min().copied().unwrap_or(0), counts.iter().max().copied().unwrap_or(0));
     let latencies = latencies.lock().expect("not poisoned");
     println!(
         "{keepers:>3} keepers x {tasks_each} tasks: {:.0} hand-overs/s, {:.2} requests each, median {} us, p99 {} us, \

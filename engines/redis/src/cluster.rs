@@ -90,7 +90,8 @@ impl Cluster {
         let map = self.0.map();
         let range = map.ranges.range(slot..).next().filter(|(_, (first, _))| *first <= slot);
         let link = range.and_then(|(_, (_, spot))| map.links.get(spot));
-        link.cloned().ok_or_else(|| io_error(std::io::ErrorKind::NotFound, "no member of the cluster has the slot"))
+        link.cloned()
+            .ok_or_else(|| io_error(std::io::ErrorKind::NotFound, "no member of the cluster has the slot"))
     }
 
     pub(crate) async fn run(&self, request: &Request) -> RedisResult<Value> {
@@ -220,7 +221,8 @@ impl Inner {
     fn link_to(&self, spot: &Spot) -> Link {
         let dial = Dial { target: Target::Fixed(spot.clone()), ..self.dial.clone() };
         let mut map = self.map();
-        let link = map.links.entry(spot.clone()).or_insert_with(|| Link::start_unconnected(&self.runtime, dial));
+        let link =
+            map.links.entry(spot.clone()).or_insert_with(|| Link::start_unconnected(&self.runtime, dial));
         link.clone()
     }
 }

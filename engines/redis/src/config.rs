@@ -2,8 +2,8 @@
 
 use lockkeeper_core::address::{Address, Host};
 use lockkeeper_core::{Error, Result};
-use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisResult};
 use redis::io::tcp::TcpSettings;
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisResult};
 use redis::{RedisConnectionInfo, TlsCertificates};
 use std::time::Duration;
 
@@ -62,7 +62,10 @@ impl Topology {
     fn read(address: &Address) -> Result<Self> {
         let hosts = address.hosts.clone();
         if hosts.is_empty() {
-            return Err(Error::invalid(format!("{}: name a server, such as redis://host:6379", address.scheme)));
+            return Err(Error::invalid(format!(
+                "{}: name a server, such as redis://host:6379",
+                address.scheme
+            )));
         }
         match address.scheme.as_str() {
             "redis+sentinel" => {
@@ -95,9 +98,8 @@ impl Greeting {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let tls = address.take_flag("tls")? || address.scheme == "rediss";
         let authority = address.take("ca").map(|path| read_authority(&path)).transpose()?;
-        let mut settings = RedisConnectionInfo::default()
-            .set_protocol(ProtocolVersion::RESP3)
-            .set_skip_set_lib_name();
+        let mut settings =
+            RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
         if let Some(user) = &address.user {
             settings = settings.set_username(user);
         }

@@ -15,7 +15,9 @@ pub fn failure(engine: &'static str, doing: &'static str, error: RedisError) -> 
 /// Whether the same request may succeed later.
 pub(crate) fn may_pass(error: &RedisError) -> bool {
     match error.kind() {
-        ErrorKind::Io | ErrorKind::ClusterConnectionNotFound | ErrorKind::MasterNameNotFoundBySentinel => true,
+        ErrorKind::Io | ErrorKind::ClusterConnectionNotFound | ErrorKind::MasterNameNotFoundBySentinel => {
+            true
+        }
         ErrorKind::Server(kind) => matches!(
             kind,
             ServerErrorKind::BusyLoading
@@ -37,8 +39,5 @@ pub(crate) fn may_pass(error: &RedisError) -> bool {
 pub(crate) fn spoils_the_connection(error: &RedisError) -> bool {
     error.is_io_error()
         || error.is_unrecoverable_error()
-        || matches!(
-            error.kind(),
-            ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
-        )
+        || matches!(error.kind(), ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown))
 }

@@ -68,7 +68,8 @@ impl PlainKeys {
 
     /// Whether a key is one that stands beside a lock.
     pub fn is_beside(key: &str) -> bool {
-        key.starts_with('{') && (key.ends_with(":fence") || key.ends_with(":waiting") || key.contains("}:left:"))
+        key.starts_with('{')
+            && (key.ends_with(":fence") || key.ends_with(":waiting") || key.contains("}:left:"))
     }
 }
 

@@ -68,7 +68,15 @@ pub async fn scan(link: &Link, pattern: &str, kind: &str) -> RedisResult<Vec<Str
     let (mut keys, mut cursor) = (Vec::new(), 0u64);
     loop {
         let mut command = Cmd::new();
-        command.arg("SCAN").arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1000).arg("TYPE").arg(kind);
+        command
+            .arg("SCAN")
+            .arg(cursor)
+            .arg("MATCH")
+            .arg(pattern)
+            .arg("COUNT")
+            .arg(1000)
+            .arg("TYPE")
+            .arg(kind);
         let (next, mut found): (u64, Vec<String>) = redis::from_redis_value(link.command(&command).await?)?;
         keys.append(&mut found);
         if next == 0 {

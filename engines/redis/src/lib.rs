@@ -139,8 +139,9 @@ async fn open_plain(config: &Config, time_limit: Duration, channel: String) -> R
 }
 
 async fn open_lanes(config: &Config, time_limit: Duration, ears: Ears) -> Result<(Lanes, Option<Durable>)> {
-    let (lanes, spare) =
-        Lanes::open(config, time_limit, Arc::new(ears)).await.map_err(|error| failure::failure(ENGINE, "connect", error))?;
+    let (lanes, spare) = Lanes::open(config, time_limit, Arc::new(ears))
+        .await
+        .map_err(|error| failure::failure(ENGINE, "connect", error))?;
     let durable = match spare {
         Some(Lane::One(link)) => Some(Durable::new(link, config.wait_replicas, time_limit)),
         _ => None,

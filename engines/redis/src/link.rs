@@ -114,7 +114,14 @@ impl Link {
         let (live_in, live) = watch::channel(None);
         let (broken, reports) = mpsc::unbounded_channel();
         let time_limit = dial.time_limit;
-        let minder = Minder { dial, live: live_in, broken: broken.clone(), reports, generation: 0, spot: Spot::default() };
+        let minder = Minder {
+            dial,
+            live: live_in,
+            broken: broken.clone(),
+            reports,
+            generation: 0,
+            spot: Spot::default(),
+        };
         let task = runtime.spawn(minder.run(first));
         Self(Arc::new(Inner { live, broken, time_limit, task }))
     }

@@ -9,8 +9,8 @@ use crate::shared::Shared;
 use crate::view;
 use crate::wake::{Standing, Waiters};
 use lockkeeper_core::{
-    Abilities, Answer, Claim, ClaimId, Clock, Error, Grant, Kept, Left, LockName, LockView, Race, Renewal, Result,
-    Token,
+    Abilities, Answer, Claim, ClaimId, Clock, Error, Grant, Kept, Left, LockName, LockView, Race, Renewal,
+    Result, Token,
 };
 use rand::RngExt as _;
 use redis::{RedisError, Value};

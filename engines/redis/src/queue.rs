@@ -9,8 +9,8 @@ use crate::shared::Shared;
 use crate::view;
 use crate::wake::{self, Standing, Waiter, Waiters};
 use lockkeeper_core::{
-    Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Kept, Left, LockName, LockView, Place, Queue,
-    Renewal, Result, Shape, Token,
+    Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Kept, Left, LockName, LockView, Place,
+    Queue, Renewal, Result, Shape, Token,
 };
 use redis::{RedisError, Value};
 use std::sync::{Arc, LazyLock};
@@ -22,11 +22,11 @@ macro_rules! script {
     };
 }
 
-static JOIN: LazyLock<Lua> = script!("state", "clock", "join_alone", "moves", "join");
-static LEAVE: LazyLock<Lua> = script!("state", "leave_alone", "clock", "moves", "leave");
-static KEEP: LazyLock<Lua> = script!("state", "clock", "moves", "keep");
-static SHRINK: LazyLock<Lua> = script!("state", "clock", "moves", "shrink");
-static LIST: LazyLock<Lua> = script!("state", "clock", "moves", "list");
+static JOIN: LazyLock<Lua> = script!("join_alone", "state", "moves", "join");
+static LEAVE: LazyLock<Lua> = script!("leave_alone", "state", "moves", "leave");
+static KEEP: LazyLock<Lua> = script!("state", "moves", "keep");
+static SHRINK: LazyLock<Lua> = script!("state", "moves", "shrink");
+static LIST: LazyLock<Lua> = script!("state", "moves", "list");
 
 /// Fair locks on Redis.
 #[derive(Debug)]
@@ -68,11 +68,12 @@ impl RedisQueue {
             Shape::ReadWrite => format!("rw{}", claim.demand.limit()),
             Shape::Permits { of } => of.to_string(),
         };
-        request(&JOIN, claim)
-            .arg(milliseconds(claim.ttl))
-            .arg(claim.demand.weight())
-            .arg(shape)
-            .arg(format!("{} {} {}", self.channel, claim.demand, claim.holder.encode()))
+        request(&JOIN, claim).arg(milliseconds(claim.ttl)).arg(claim.demand.weight()).arg(shape).arg(format!(
+            "{} {} {}",
+            self.channel,
+            claim.demand,
+            claim.holder.encode()
+        ))
     }
 
     /// Enters the claim's fate after a join; the reply of a claim that was refused is an error.
@@ -110,7 +111,8 @@ impl RedisQueue {
     ) -> Result<Vec<ClaimId>> {
         let mut claims: Vec<(Claim, Duration)> = claims.into_iter().collect();
         claims.sort_by(|one, other| one.0.name.cmp(&other.0.name));
-        let locks: Vec<&[(Claim, Duration)]> = claims.chunk_by(|one, next| one.0.name == next.0.name).collect();
+        let locks: Vec<&[(Claim, Duration)]> =
+            claims.chunk_by(|one, next| one.0.name == next.0.name).collect();
         let requests = locks.iter().map(|lock| keep_request(lock)).collect();
         let replies = match &self.durable {
             None => lane.run_all(requests).await,

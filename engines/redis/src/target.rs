@@ -133,9 +133,8 @@ impl Sentinels {
             answer.ok().and_then(Result::ok).flatten()
         });
         let answers: Vec<Spot> = join_all(asked).await.into_iter().flatten().collect();
-        let named_by_most = |spot: &&Spot| {
-            2 * answers.iter().filter(|answer| answer == spot).count() > self.spots.len()
-        };
+        let named_by_most =
+            |spot: &&Spot| 2 * answers.iter().filter(|answer| answer == spot).count() > self.spots.len();
         answers.iter().find(named_by_most).cloned().ok_or_else(|| {
             RedisError::from((
                 ErrorKind::MasterNameNotFoundBySentinel,
@@ -148,7 +147,11 @@ impl Sentinels {
     async fn ask(&self, host: &str, port: u16) -> RedisResult<Option<Spot>> {
         let client = self.greeting.client(host, port)?;
         let mut connection = client.get_multiplexed_async_connection().await?;
-        redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name).query_async(&mut connection).await
+        redis::cmd("SENTINEL")
+            .arg("GET-MASTER-ADDR-BY-NAME")
+            .arg(&self.name)
+            .query_async(&mut connection)
+            .await
     }
 }
 

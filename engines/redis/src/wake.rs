@@ -11,7 +11,9 @@ use tokio::time::Instant;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It waits. If somebody ahead may be dead by then, it looks by itself.
-    Waits { look_at: Option<Instant> },
+    Waits {
+        look_at: Option<Instant>,
+    },
     Holds,
     Gone,
 }

@@ -71,10 +71,13 @@ async fn everybody_gets_the_same_share() {
     const KEEPERS: usize = 16;
     let redis = Redis::start();
     let counts: Arc<Vec<AtomicU64>> = Arc::new((0..KEEPERS).map(|_| AtomicU64::new(0)).collect());
+    let together = Arc::new(tokio::sync::Barrier::new(KEEPERS));
     let mut tasks = Vec::new();
     for number in 0..KEEPERS {
         let (keeper, counts) = (keeper(&redis.url()).await, Arc::clone(&counts));
+        let together = Arc::clone(&together);
         tasks.push(tokio::spawn(async move {
+            together.wait().await;
             loop {
                 let guard = keeper.mutex("shared out").lock().await.unwrap();
                 let before = counts[number].fetch_add(1, SeqCst);
@@ -88,7 +91,7 @@ async fn everybody_gets_the_same_share() {
     soon("one has had a hundred turns", futures_util::future::select_all(tasks.iter_mut())).await.0.unwrap();
     tasks.iter().for_each(|task| task.abort());
     let counts: Vec<u64> = counts.iter().map(|count| count.load(SeqCst)).collect();
-    assert!(counts.iter().all(|count| *count >= 85), "{counts:?}");
+    assert!(counts.iter().all(|count| *count >= 90), "within 10 %: {counts:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -118,7 +121,7 @@ async fn a_thousand_holders_and_a_thousand_waiters_are_renewed_once_each_third_o
     assert!(requests >= 2 * LOCKS as u64 && requests <= 4 * LOCKS as u64, "{requests} requests");
     let other: Vec<&String> = after
         .keys()
-        .filter(|name| ["subscribe", "scan", "eval", "ping"].contains(&name.as_str()))
+        .filter(|name| ["subscribe", "scan", "ping"].contains(&name.as_str()))
         .filter(|name| after[*name] != before.get(*name).copied().unwrap_or(0))
         .collect();
     assert!(other.is_empty(), "nothing but renewals: {other:?}");

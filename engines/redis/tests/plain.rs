@@ -39,8 +39,7 @@ async fn a_key_that_was_taken_from_us_is_not_freed_by_us() {
     let keeper = bare_keeper(&url()).await;
     let mut direct = direct(REDIS.port()).await;
     let guard = keeper.mutex("plain/stolen").lock().await.unwrap();
-    let _: () =
-        redis::cmd("SET").arg("plain/stolen").arg("theirs").query_async(&mut direct).await.unwrap();
+    let _: () = redis::cmd("SET").arg("plain/stolen").arg("theirs").query_async(&mut direct).await.unwrap();
     assert!(guard.release().await.is_err());
     let value: String = redis::cmd("GET").arg("plain/stolen").query_async(&mut direct).await.unwrap();
     assert_eq!(value, "theirs");

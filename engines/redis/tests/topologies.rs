@@ -31,7 +31,8 @@ async fn locks_work_over_tls_with_a_user_of_its_own() {
 async fn a_user_with_just_the_named_permissions_can_lock() {
     let redis = Redis::start();
     let mut direct = direct(redis.port()).await;
-    let rules = include_str!("../README.md").lines().find_map(|line| line.strip_prefix("ACL SETUSER keeper "));
+    let rules =
+        include_str!("../README.md").lines().find_map(|line| line.strip_prefix("ACL SETUSER keeper "));
     let mut command = redis::cmd("ACL");
     command.arg("SETUSER").arg("keeper");
     for rule in rules.expect("the page names the rules").split(' ') {
@@ -113,11 +114,14 @@ async fn a_replica_promoted_while_behind_gives_the_lock_away_but_its_token_grows
     let old = keeper(&master.url()).await;
     let guard = old.mutex("split").lock().await.unwrap();
     master.kill();
-    let _: () =
-        redis::cmd("REPLICAOF").arg("NO").arg("ONE").query_async(&mut at_replica).await.unwrap();
+    let _: () = redis::cmd("REPLICAOF").arg("NO").arg("ONE").query_async(&mut at_replica).await.unwrap();
     let new = keeper(&replica.url()).await;
     let second = new.mutex("split").try_lock().await.unwrap().expect("the promoted replica knows of nobody");
-    assert_eq!((guard.state(), second.state()), (State::Held, State::Held), "two holders: the danger is real");
+    assert_eq!(
+        (guard.state(), second.state()),
+        (State::Held, State::Held),
+        "two holders: the danger is real"
+    );
     assert!(second.token().unwrap() > guard.token().unwrap(), "a fenced resource is safe all the same");
 }
 
@@ -130,7 +134,7 @@ async fn a_lock_that_too_few_replicas_have_is_not_granted() {
     in_step(&mut at_replica).await;
     for style in ["queue", "plain"] {
         let url = format!("{}?wait_replicas=1&style={style}", master.url());
-        let keeper = try_keeper(&url, Duration::from_secs(2)).await.unwrap();
+        let keeper = try_keeper(&url, Duration::from_secs(8)).await.unwrap();
         let guard = soon("a replica has it", keeper.mutex(style).lock()).await.unwrap();
         let found: Vec<String> =
             redis::cmd("KEYS").arg(format!("*{style}*")).query_async(&mut at_replica).await.unwrap();
@@ -144,10 +148,7 @@ async fn a_lock_that_too_few_replicas_have_is_not_granted() {
             keeper.inspect("").await.is_ok_and(|locks| locks.is_empty())
         })
         .await;
-        soon("it works again", async {
-            while keeper.mutex(style).lock().await.is_err() {}
-        })
-        .await;
+        soon("it works again", async { while keeper.mutex(style).lock().await.is_err() {} }).await;
     }
 }
 

@@ -42,7 +42,9 @@ pub(crate) enum Verdict {
 /// Judges the words of the first round; `None` stands for a node that may still speak.
 pub(crate) fn first_round(words: &[Option<Word>]) -> Verdict {
     let needed = quorum(words.len());
-    let numbers = || words.iter().filter_map(|word| if let Some(Word::In(number)) = word { Some(*number) } else { None });
+    let numbers = || {
+        words.iter().filter_map(|word| if let Some(Word::In(number)) = word { Some(*number) } else { None })
+    };
     let (inside, open) = (numbers().count(), words.iter().filter(|word| word.is_none()).count());
     let Some(largest) = numbers().max().filter(|_| inside >= needed) else {
         return if inside + open < needed { Verdict::Fails } else { Verdict::Open };
@@ -77,7 +79,8 @@ pub(crate) fn further_round(number: u64, given: &[Option<Given>]) -> Verdict {
     if yes + open >= needed {
         return Verdict::Open;
     }
-    let beyond = given.iter().filter_map(|word| if let Some(Given::Beyond(last)) = word { Some(*last) } else { None });
+    let beyond =
+        given.iter().filter_map(|word| if let Some(Given::Beyond(last)) = word { Some(*last) } else { None });
     let inside = count(|word| matches!(word, Some(Given::Yes | Given::Beyond(_))));
     match beyond.max() {
         Some(last) if inside + open >= needed => Verdict::Raise(last.max(number) + 1),

@@ -69,8 +69,7 @@ pub async fn connect(mut address: Address, ttl: Duration) -> Result<Arc<dyn Engi
         back: Box::new(|| {}), // the paced retry finds what was missed
     });
     let nodes = Nodes::open(spots, &greeting, time_limit, restart_delay, &ears).await?;
-    let lock =
-        Arc::new(RedLock { nodes, channel, waiting: Waiting::default(), attempts: AtomicU64::new(0) });
+    let lock = Arc::new(RedLock { nodes, channel, waiting: Waiting::default(), attempts: AtomicU64::new(0) });
     let _ = behind.set(Arc::downgrade(&lock));
     Ok(Arc::new(RaceEngine(Shared(lock))))
 }

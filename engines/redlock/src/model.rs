@@ -68,7 +68,11 @@ struct Client {
 enum Phase {
     Idle,
     First([Option<Word>; NODES]),
-    Further { number: u64, given: [Option<Given>; NODES], rounds: u8 },
+    Further {
+        number: u64,
+        given: [Option<Given>; NODES],
+        rounds: u8,
+    },
     Holds,
     /// It has left, failed or crashed.
     Over,
@@ -77,14 +81,25 @@ enum Phase {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Action {
     /// The request arrives, and the reply does, too, or not.
-    Attempt { client: usize, node: usize, heard: bool },
-    Raise { client: usize, node: usize, heard: bool },
+    Attempt {
+        client: usize,
+        node: usize,
+        heard: bool,
+    },
+    Raise {
+        client: usize,
+        node: usize,
+        heard: bool,
+    },
     /// The client judges what it has heard; who has not spoken by now is silent.
     Judge(usize),
     /// It leaves, gives up or crashes: nobody trusts its hold from here on.
     End(usize),
     /// Its leave arrives, or its lease ends.
-    LetGo { client: usize, node: usize },
+    LetGo {
+        client: usize,
+        node: usize,
+    },
     Forget(usize),
 }
 
@@ -231,7 +246,9 @@ impl Model for RedLock {
                 state.lost_replies += u8::from(!heard);
             }
             Action::Raise { client, node, heard } => {
-                let Phase::Further { number, given, .. } = &mut state.clients[client].phase else { return None };
+                let Phase::Further { number, given, .. } = &mut state.clients[client].phase else {
+                    return None;
+                };
                 let word = state.nodes[node].raise(client, *number);
                 given[node] = Some(if heard { word } else { Given::No });
                 state.lost_replies += u8::from(!heard);

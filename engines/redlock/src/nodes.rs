@@ -91,7 +91,11 @@ impl Nodes {
     }
 
     /// Asks these nodes, all at once. One that is down has answered at once: with nothing.
-    pub(crate) fn ask(&self, nodes: impl Iterator<Item = usize>, request: impl Fn() -> Request) -> Answers<Value> {
+    pub(crate) fn ask(
+        &self,
+        nodes: impl Iterator<Item = usize>,
+        request: impl Fn() -> Request,
+    ) -> Answers<Value> {
         self.ask_each(nodes, |link| {
             let request = request();
             Box::pin(async move { link.run(&request).await })
@@ -99,7 +103,10 @@ impl Nodes {
     }
 
     /// Asks every node for several things in one pipeline.
-    pub(crate) fn ask_for_all(&self, requests: impl Fn() -> Vec<Request>) -> Answers<Vec<RedisResult<Value>>> {
+    pub(crate) fn ask_for_all(
+        &self,
+        requests: impl Fn() -> Vec<Request>,
+    ) -> Answers<Vec<RedisResult<Value>>> {
         self.ask_each(0..self.links.len(), |link| {
             let requests = requests();
             Box::pin(async move { link.run_all(&requests).await })

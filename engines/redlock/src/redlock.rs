@@ -6,8 +6,8 @@ use crate::nodes::{Answers, Nodes};
 use crate::scripts;
 use crate::view;
 use lockkeeper_core::{
-    Abilities, Answer, Claim, ClaimId, Clock, Demand, Error, Grant, Kept, Left, LockName, LockView, Moment, Race,
-    Renewal, Result, Token, house,
+    Abilities, Answer, Claim, ClaimId, Clock, Demand, Error, Grant, Kept, Left, LockName, LockView, Moment,
+    Race, Renewal, Result, Token, house,
 };
 use lockkeeper_redis::parts::{Lua, PlainKeys, Request, failure, integer};
 use rand::RngExt as _;
@@ -96,7 +96,9 @@ fn request_for(lua: &'static Lua, claim: &Claim) -> Request {
 
 fn no_majority(doing: &'static str, last: Option<RedisError>) -> Error {
     match last {
-        Some(error) => Error::temporary(ENGINE, doing, format!("no majority of the servers answers: {error}")),
+        Some(error) => {
+            Error::temporary(ENGINE, doing, format!("no majority of the servers answers: {error}"))
+        }
         None => Error::temporary(ENGINE, doing, "no majority of the servers answers"),
     }
 }

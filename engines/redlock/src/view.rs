@@ -52,14 +52,15 @@ pub(crate) async fn list(nodes: &Nodes, prefix: &str, at_most: usize) -> Result<
 /// The names that any node has.
 async fn names(nodes: &Nodes, prefix: &str) -> Result<BTreeSet<String>> {
     let pattern = PlainKeys::pattern(prefix);
-    let found = join_all((0..nodes.len()).filter_map(|node| nodes.link(node)).filter(|link| link.is_up()).map(
-        async |link| -> RedisResult<Vec<String>> {
-            let mut names = scan(link, &pattern, "string").await?;
-            names.extend(scan(link, &pattern, "zset").await?);
-            Ok(names)
-        },
-    ))
-    .await;
+    let found =
+        join_all((0..nodes.len()).filter_map(|node| nodes.link(node)).filter(|link| link.is_up()).map(
+            async |link| -> RedisResult<Vec<String>> {
+                let mut names = scan(link, &pattern, "string").await?;
+                names.extend(scan(link, &pattern, "zset").await?);
+                Ok(names)
+            },
+        ))
+        .await;
     let (good, bad): (Vec<_>, Vec<_>) = found.into_iter().partition(|names| names.is_ok());
     if good.len() < quorum(nodes.len()) {
         return Err(match bad.into_iter().find_map(RedisResult::err) {
@@ -81,7 +82,11 @@ fn read(reply: Value) -> Vec<Hold> {
         let value = hold.first().and_then(text)?;
         let is_owner = owner.as_deref() == Some(id_of(&value));
         Some(Hold {
-            left: hold.get(1).and_then(integer).and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis),
+            left: hold
+                .get(1)
+                .and_then(integer)
+                .and_then(|ms| u64::try_from(ms).ok())
+                .map(Duration::from_millis),
             shared: hold.get(2).and_then(integer) == Some(1),
             number: number.filter(|_| is_owner),
             value,

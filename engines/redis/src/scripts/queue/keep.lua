@@ -7,9 +7,9 @@ for i = 1, #ARGV, 2 do
   if i > 1 then claim = redis.call('HGET', queue, id) end
   if claim and claim ~= LEFT then
     local expires_at = now + ttl_ms * 1000
-    if id ~= sole then redis.call('ZADD', expiries, expires_at, id) end
+    redis.call('ZADD', expiries, expires_at, id)
     -- A fixed lease may end sooner.
-    if id == sole or expires_at < due then
+    if expires_at < due then
       due = expires_at
       redis.call('HSET', queue, 'due', due)
     end
@@ -21,7 +21,7 @@ for i = 1, #ARGV, 2 do
 end
 if longest_ms > 0 then
   outlive(queue, false, longest_ms)
-  if not sole then outlive(expiries, false, longest_ms) end
+  outlive(expiries, false, longest_ms)
   if waiting > 0 then outlive(waiters, false, longest_ms) end
 end
 return reply

@@ -1,6 +1,6 @@
 -- Shows a lock. ARGV 1 is no claim. Replies, for each claim: id, claim, microseconds of age, of life left.
 local reply = {}
-local lives = sole and {sole, due} or redis.call('ZRANGE', expiries, 0, -1, 'WITHSCORES')
+local lives = redis.call('ZRANGE', expiries, 0, -1, 'WITHSCORES')
 for i = 1, #lives, 2 do
   local claim = redis.call('HGET', queue, lives[i])
   if claim and claim ~= LEFT then

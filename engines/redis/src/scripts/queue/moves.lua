@@ -21,12 +21,7 @@ end
 -- Takes a claim out, wherever it stands. The caller grants and saves.
 local function remove(id, claim)
   redis.call('HDEL', queue, id)
-  if id == sole then
-    redis.call('HDEL', queue, 'sole', 'due')
-    sole, due = false, nil
-  else
-    redis.call('ZREM', expiries, id)
-  end
+  redis.call('ZREM', expiries, id)
   if waiting > 0 and redis.call('ZREM', waiters, id) == 1 then
     waiting = waiting - 1
   else
@@ -53,14 +48,8 @@ local function outlive(key, is_new, ttl_ms)
   end
 end
 
--- Enters when a claim dies. It is not the only one any more.
+-- Enters when a claim dies.
 local function dies_at(id, expires_at, ttl_ms)
-  if sole then
-    redis.call('ZADD', expiries, due, sole)
-    redis.call('PEXPIRE', expiries, redis.call('PTTL', queue))
-    redis.call('HDEL', queue, 'sole')
-    sole = false
-  end
   redis.call('ZADD', expiries, expires_at, id)
   outlive(expiries, not due, ttl_ms)
   due = math.min(due or expires_at, expires_at)
@@ -69,7 +58,7 @@ end
 -- Law 2: removes the dead for good, then grants. Costs nothing before the first of them can be dead.
 local function prune()
   if not due or now < due then return end
-  local dead = sole and {sole} or redis.call('ZRANGEBYSCORE', expiries, '-inf', now)
+  local dead = redis.call('ZRANGEBYSCORE', expiries, '-inf', now)
   for _, id in ipairs(dead) do
     remove(id, redis.call('HGET', queue, id))
     if id == ARGV[1] then mine = false end
