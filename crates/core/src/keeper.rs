@@ -22,6 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
+use tracing::Instrument as _;
 
 /// How long a claim lives without a renewal, unless the keeper is built with another TTL.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(10);
@@ -329,7 +330,7 @@ impl Keeper {
         let claim = self.claim(&ask)?;
         // An engine on this machine may never have to wait; a loop of locks must not starve its neighbours.
         tokio::task::consume_budget().await;
-        telemetry::claiming(&claim);
+        let span = telemetry::claiming(&claim);
         let asked = self.0.clock.now();
         let life = Arc::new(Life::new(claim, self.0.clock));
         let attempt = Attempt {
@@ -338,10 +339,11 @@ impl Keeper {
             may_wait: !matches!(ask.patience, Patience::Try),
         };
         let stay = Stay { keeper: self.clone(), life, settled: false };
+        let acquiring = self.0.engine.acquire(&attempt).instrument(span);
         let grant = match ask.patience {
-            Patience::Try | Patience::Forever => self.0.engine.acquire(&attempt).await?,
+            Patience::Try | Patience::Forever => acquiring.await?,
             Patience::Within(limit) => tokio::select! {
-                grant = self.0.engine.acquire(&attempt) => grant?,
+                grant = acquiring => grant?,
                 () = self.0.clock.sleep_until(asked.plus(limit)) => None,
             },
         };

@@ -172,7 +172,7 @@ impl Rounds {
             if dead.contains(&life.claim.id) {
                 self.finish(life, LostReason::Gone);
             } else {
-                telemetry::renewed(life.deadline().since(now), self.ttl);
+                telemetry::renewed(&life.claim, life.deadline().since(now));
                 life.confirmed(as_of, renewal.ttl);
             }
         }

@@ -5,9 +5,10 @@ use crate::error::LostReason;
 use std::fmt::Display;
 use std::time::Duration;
 
-/// A claim is about to be sent.
-pub(crate) fn claiming(claim: &Claim) {
+/// A claim is about to be sent. The span covers everything until it is granted or given up.
+pub(crate) fn claiming(claim: &Claim) -> tracing::Span {
     tracing::debug!(lock = %claim.name, claim = %claim.id, demand = %claim.demand, "claiming");
+    tracing::debug_span!("acquire", lock = %claim.name, claim = %claim.id)
 }
 
 /// A claim holds.
@@ -38,10 +39,11 @@ pub(crate) fn released(claim: &Claim, token: Token, held: Duration) {
 }
 
 /// A claim was renewed; a near miss if less than a third of its TTL was left.
-pub(crate) fn renewed(left: Duration, ttl: Duration) {
+pub(crate) fn renewed(claim: &Claim, left: Duration) {
+    tracing::trace!(lock = %claim.name, claim = %claim.id, left_ms = left.as_millis() as u64, "renewed");
     metrics::counter!("lockkeeper_renewals_total").increment(1);
-    if left < ttl / 3 {
-        tracing::info!(left_ms = left.as_millis() as u64, "a renewal came late");
+    if left < claim.ttl / 3 {
+        tracing::info!(lock = %claim.name, claim = %claim.id, left_ms = left.as_millis() as u64, "a renewal came late");
         metrics::counter!("lockkeeper_near_misses_total").increment(1);
     }
 }

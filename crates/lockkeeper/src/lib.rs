@@ -20,3 +20,8 @@ mod engines;
 pub use connect::{Connect, connect, default_url};
 pub use engines::{EngineInfo, engines};
 pub use lockkeeper_core::*;
+
+/// The README's example, compiled with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -1,17 +1,75 @@
 //! Locks between processes of one machine, without a server: claims are files that their owners keep locked.
+//!
+//! Read the files in this order: `claim_file` (what a claim looks like), `shard` (a directory of claims), `gate`
+//! (who is next), `look` (who stands ahead), `own` (the claims of this engine), `join`, `queue` (the verbs), `wake`.
 
+mod claim_file;
+mod config;
+mod gate;
+mod join;
+mod listing;
+mod look;
+mod network;
+mod numbers;
+mod own;
+mod queue;
+mod shard;
+mod shards;
+mod trouble;
+mod view;
+mod wake;
+
+use config::Config;
 use lockkeeper_core::address::Address;
-use lockkeeper_core::{Abilities, Engine, Error, Result};
+use lockkeeper_core::{Abilities, CrashFrees, Engine, MIN_TTL, QueueEngine, Result};
+use queue::Files;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What each style can do.
-pub const STYLES: &[Abilities] = &[];
+pub const STYLES: &[Abilities] = &[Abilities {
+    engine: "file",
+    style: "queue",
+    url: "file:/dir",
+    fair: true,
+    shared: true,
+    permits: true,
+    downgrade: true,
+    push: cfg!(target_os = "linux"),
+    across_processes: true,
+    across_machines: false,
+    token_survives_restart: true,
+    crash_frees: CrashFrees::AtOnce,
+    min_ttl: MIN_TTL,
+}];
 
-/// Opens the directory that the address names.
+/// Opens the directory that the address names, and makes it if it is not there.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper_core::Result<()> {
+/// # use lockkeeper_core::{DEFAULT_TTL, Keeper, address::Address};
+/// # let temporary = tempfile::tempdir().unwrap();
+/// # let directory = temporary.path().join("locks");
+/// let address = Address::parse(&format!("file:{}", directory.display()))?;
+/// let engine = lockkeeper_file::connect(address, DEFAULT_TTL).await?;
+/// let keeper = Keeper::builder().build(engine)?;
+/// let guard = keeper.mutex("orders/42").lock().await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+///
+/// Cancel safety: dropping the future has no effect but that the directory may have been made.
 ///
 /// # Errors
-/// When it cannot be used.
-pub async fn connect(address: Address, _ttl: Duration) -> Result<Arc<dyn Engine>> {
-    Err(Error::invalid(format!("not there yet: {}", address.path)))
+/// [`Error::Invalid`](lockkeeper_core::Error::Invalid) for a bad parameter or a file system of other machines',
+/// [`Error::Engine`](lockkeeper_core::Error::Engine) when the directory cannot be made or opened.
+pub async fn connect(address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
+    // The TTL comes with each claim.
+    let _ = ttl;
+    let config = Config::take(address)?;
+    config.prepare()?;
+    Ok(Arc::new(QueueEngine(Files::new(config))))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! The command as a child process with a process group of its own.
+
+use crate::exit::{self, Failure};
+use crate::terminal::Terminal;
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, getpgrp, getpid, getsid, kill_current_process_group, kill_process,
+    kill_process_group, test_kill_process_group, waitpid,
+};
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use tokio::signal::unix::{Signal as Stream, SignalKind, signal as listen};
+
+/// A running command.
+pub(crate) struct Child {
+    group: Pid,
+    changes: Stream,
+    terminal: Option<Terminal>,
+    /// We have stopped together with the command, and go on together.
+    suspended: bool,
+    /// Somebody stopped us, so we shall stop as soon as the command has.
+    asked_to_stop: bool,
+}
+
+impl Child {
+    /// Starts the command. It inherits standard input, output and error.
+    pub(crate) fn start(command: &[OsString], variables: [(&str, String); 2]) -> Result<Self, Failure> {
+        // Before the command can end, or its end would go unheard.
+        let changes = listen(SignalKind::child()).map_err(|error| {
+            Failure::new(exit::UNAVAILABLE, format!("could not listen to signals: {error}"))
+        })?;
+        let (program, arguments) =
+            command.split_first().ok_or_else(|| Failure::usage("no command is given"))?;
+        let child = Command::new(program)
+            .args(arguments)
+            .envs(variables)
+            .process_group(0)
+            .spawn()
+            .map_err(|error| not_started(program, &error))?;
+        let group = Pid::from_child(&child);
+        let child =
+            Self { group, changes, terminal: Terminal::of(group), suspended: false, asked_to_stop: false };
+        child.enter_the_foreground();
+        Ok(child)
+    }
+
+    fn enter_the_foreground(&self) {
+        if let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.wanted_at_once())
+            && terminal.hand_over()
+        {
+            // A command quick enough to read before it had the terminal has been stopped for it.
+            self.signal(Signal::CONT);
+        }
+    }
+
+    /// Sends a signal to the whole group. A group that is gone does not mind.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let _ = kill_process_group(self.group, signal);
+    }
+
+    /// Asks the whole group to end, stopped members included.
+    pub(crate) fn terminate(&self) {
+        self.signal(Signal::TERM);
+        self.signal(Signal::CONT);
+    }
+
+    /// Whether any process of the group is left.
+    pub(crate) fn group_lives(&self) -> bool {
+        test_kill_process_group(self.group).is_ok()
+    }
+
+    /// Passes on a signal that was sent to us.
+    pub(crate) fn pass_on(&mut self, signal: Signal) {
+        if signal == Signal::TSTP {
+            self.asked_to_stop = true;
+        }
+        if signal == Signal::CONT {
+            self.asked_to_stop = false;
+            if std::mem::take(&mut self.suspended)
+                && let Some(terminal) = &self.terminal
+            {
+                terminal.hand_over();
+            }
+        }
+        self.signal(signal);
+    }
+
+    /// Resolves with the exit status when the command has ended; handles its stops on the way.
+    ///
+    /// Cancel safety: dropping the future loses nothing.
+    pub(crate) async fn ended(&mut self) -> u8 {
+        loop {
+            match waitpid(Some(self.group), WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+                Ok(Some((_, status))) if status.stopped() => self.stopped(status),
+                Ok(Some((_, status))) => return exit_status(status),
+                Ok(None) => {
+                    self.changes.recv().await;
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                // Nobody else waits for our child, so this cannot happen; a loop would be worse.
+                Err(_) => return exit::UNAVAILABLE,
+            }
+        }
+    }
+
+    /// The command was stopped: by Ctrl-Z, for want of the terminal, or by somebody who wants to look at it. In
+    /// the last case it keeps its lock, and we do nothing.
+    fn stopped(&mut self, status: WaitStatus) {
+        let by = status.stopping_signal();
+        let for_terminal = by == Some(Signal::TTIN.as_raw()) || by == Some(Signal::TTOU.as_raw());
+        match &self.terminal {
+            Some(terminal) if for_terminal && terminal.hand_over() => self.signal(Signal::CONT),
+            Some(terminal) if terminal.take_back() => self.suspend_the_job(),
+            _ if self.asked_to_stop || for_terminal => self.suspend(),
+            _ => {}
+        }
+    }
+
+    /// Stops everything the shell knows as this job, as Ctrl-Z would have without us.
+    fn suspend_the_job(&mut self) {
+        if getsid(None).ok() == Some(getpgrp()) {
+            // No shell with job control is above us: nobody could wake us again.
+            self.terminal.as_ref().map(Terminal::hand_over);
+            return self.signal(Signal::CONT);
+        }
+        self.suspended = true;
+        let _ = kill_current_process_group(Signal::STOP);
+    }
+
+    /// Stops us, too, so that whoever stopped us sees it. The lock is not renewed meanwhile; whether it is still
+    /// ours is looked at before the command goes on.
+    fn suspend(&mut self) {
+        self.suspended = true;
+        let _ = kill_process(getpid(), Signal::STOP);
+    }
+}
+
+fn exit_status(status: WaitStatus) -> u8 {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),
+        (None, Some(signal)) => exit::by_signal(signal),
+        (None, None) => u8::MAX,
+    }
+}
+
+fn not_started(program: &OsString, error: &std::io::Error) -> Failure {
+    let program = program.to_string_lossy();
+    if error.kind() == ErrorKind::NotFound {
+        let message = format!(
+            "command not found: {program}\n  Give the command and its arguments as separate words after '--', \
+             or a whole line with: -- sh -c '…'"
+        );
+        return Failure::new(exit::NOT_FOUND, message);
+    }
+    let message = format!("cannot execute {program}: {error}\n  Is it a program, and may you execute it?");
+    Failure::new(exit::NOT_EXECUTABLE, message)
+}

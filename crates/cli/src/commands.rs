@@ -1,0 +1,49 @@
+//! The verbs, a file each: its arguments and its run.
+
+pub(crate) mod completions;
+pub(crate) mod engines;
+pub(crate) mod evict;
+pub(crate) mod ls;
+pub(crate) mod man;
+pub(crate) mod run;
+pub(crate) mod show;
+pub(crate) mod watch;
+
+use crate::arguments::{Arguments, Verb};
+use crate::exit::{Failure, Outcome, UNAVAILABLE};
+use std::io::IsTerminal;
+
+/// Does what the command line asks.
+pub(crate) fn run(arguments: Arguments) -> Outcome {
+    if arguments.verbose {
+        tell_everything();
+    }
+    let place = arguments.place;
+    match arguments.verb {
+        Verb::Run(run) => block_on(run.run(&place)),
+        Verb::Ls(ls) => block_on(ls.run(&place)),
+        Verb::Show(show) => block_on(show.run(&place)),
+        Verb::Watch(watch) => block_on(watch.run(&place)),
+        Verb::Evict(evict) => block_on(evict.run(&place)),
+        Verb::Engines(engines) => engines.run(),
+        Verb::Completions(completions) => completions.run(),
+        Verb::Man(man) => man.run(),
+    }
+}
+
+/// One thread does for everything here; renewals have their own.
+fn block_on(verb: impl Future<Output = Outcome>) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new(UNAVAILABLE, format!("could not start: {error}")))?;
+    let outcome = runtime.block_on(verb);
+    // The process ends now; taking the runtime apart would only delay that.
+    std::mem::forget(runtime);
+    outcome
+}
+
+fn tell_everything() {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("debug"));
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
+}

@@ -1,0 +1,21 @@
+//! The command line of lockkeeper: runs commands under a lock, and shows who holds and who waits.
+
+mod arguments;
+mod child;
+mod commands;
+mod exit;
+mod output;
+mod signals;
+mod supervise;
+mod table;
+mod terminal;
+mod waiting;
+
+fn main() {
+    let status = match arguments::parse() {
+        Ok(arguments) => exit::tell(commands::run(arguments)),
+        Err(status) => status,
+    };
+    // Leaves the runtime as it is: everything worth waiting for has been awaited.
+    std::process::exit(status.into());
+}

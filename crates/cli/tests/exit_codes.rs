@@ -1,0 +1,128 @@
+//! Every exit status of the command line, and what it says with it.
+
+mod support;
+
+use support::Place;
+
+fn says(place: &Place, arguments: &[&str], status: i32, words: &[&str]) {
+    let (got, text) = place.status(arguments);
+    assert_eq!(got, status, "{arguments:?}: {text}");
+    for word in words {
+        assert!(text.contains(word), "{arguments:?} does not say {word:?}: {text}");
+    }
+    assert!(text.is_empty() || text.starts_with("lockkeeper: "), "{text}");
+}
+
+#[test]
+fn the_commands_own_status_comes_through() {
+    let place = Place::new();
+    says(&place, &["run", "x", "--", "true"], 0, &[]);
+    says(&place, &["run", "x", "--", "sh", "-c", "exit 3"], 3, &[]);
+    says(&place, &["run", "x", "--", "sh", "-c", "exit 255"], 255, &[]);
+    place.assert_empty();
+}
+
+#[test]
+fn a_signal_that_ended_the_command_is_128_and_its_number() {
+    let place = Place::new();
+    says(&place, &["run", "x", "--", "sh", "-c", "kill -KILL $$"], 137, &[]);
+    says(&place, &["run", "x", "--", "sh", "-c", "kill -TERM $$"], 143, &[]);
+    place.assert_empty();
+}
+
+#[test]
+fn a_wait_that_ends_without_the_lock_is_75_and_says_who_holds() {
+    let place = Place::new();
+    let holder = place.hold(&["x", "--holder", "the other one"]);
+    says(&place, &["run", "--no-wait", "x", "--", "echo", "never"], 75, &["the other one"]);
+    says(&place, &["run", "--wait", "50ms", "x", "--", "echo", "never"], 75, &["within 50ms"]);
+    let output = place.output(["run", "--no-wait", "x", "--", "echo", "never"]);
+    assert!(output.stdout.is_empty(), "the command must not run");
+    place.until_claims("x", 1);
+    assert_eq!(holder.finish(), 0);
+    place.assert_empty();
+}
+
+#[test]
+fn an_engine_that_cannot_be_used_is_69() {
+    let place = Place::new();
+    let file = place.path("a-file");
+    std::fs::write(&file, "").unwrap();
+    let url = format!("file:{}/locks", file.display());
+    says(&place, &["--engine", &url, "run", "x", "--", "true"], 69, &["a-file"]);
+    says(&place, &["--engine", &url, "ls"], 69, &["a-file"]);
+}
+
+#[test]
+fn wrong_usage_is_64_and_says_what_to_do() {
+    let place = Place::new();
+    says(&place, &["run", "x", "true"], 64, &["Usage"]);
+    says(&place, &["run", "--", "true"], 64, &["NAME"]);
+    says(&place, &["frobnicate"], 64, &["frobnicate"]);
+    says(&place, &[], 64, &["subcommand"]);
+    says(&place, &["run", "--wait", "10", "x", "--", "true"], 64, &["bad duration", "10s"]);
+    says(&place, &["run", "--wait", "1s", "--no-wait", "x", "--", "true"], 64, &["cannot be used with"]);
+    says(&place, &["run", "--read", "--permits", "1/2", "x", "--", "true"], 64, &["cannot be used with"]);
+    says(&place, &["run", "--permits", "3/2", "x", "--", "true"], 64, &["K/N"]);
+    says(&place, &["run", "--permits", "exclusive", "x", "--", "true"], 64, &["K/N"]);
+    says(&place, &["run", "a//b", "--", "true"], 64, &["bad lock name", "empty segment"]);
+    says(&place, &["show", "../x"], 64, &["bad lock name"]);
+    says(&place, &["run", "x", "x", "--", "true"], 64, &["named twice"]);
+    says(&place, &["run", "a,b", "c", "--", "true"], 64, &["commas"]);
+    says(&place, &["run", "--ttl", "1ms", "x", "--", "true"], 64, &["too short"]);
+    says(&place, &["--engine", "nosuch://host", "ls"], 64, &["nosuch", "memory", "file"]);
+    says(&place, &["--engine", "nothing", "ls"], 64, &["SCHEME"]);
+    says(&place, &["--engine", "memory:?colour=blue", "ls"], 64, &["colour"]);
+    place.assert_empty();
+}
+
+#[test]
+fn one_name_may_have_a_comma() {
+    let place = Place::new();
+    let output = place.output(["run", "a,b", "--", "sh", "-c", "echo $LOCKKEEPER_LOCK"]);
+    assert_eq!(output.stdout, b"a,b\n");
+}
+
+#[test]
+fn two_kinds_of_lock_under_one_name_are_refused() {
+    let place = Place::new();
+    let holder = place.hold(&["--permits", "1/2", "x"]);
+    says(&place, &["run", "--no-wait", "x", "--", "true"], 64, &["semaphore of 2 permits"]);
+    assert_eq!(holder.finish(), 0);
+}
+
+#[test]
+fn a_command_that_is_not_there_is_127_and_frees_the_lock() {
+    let place = Place::new();
+    says(&place, &["run", "x", "--", "/no/such/command"], 127, &["command not found", "/no/such/command"]);
+    place.assert_empty();
+}
+
+#[test]
+fn a_command_that_cannot_be_executed_is_126_and_frees_the_lock() {
+    let place = Place::new();
+    let file = place.path("plain");
+    std::fs::write(&file, "just text").unwrap();
+    says(&place, &["run", "x", "--", file.to_str().unwrap()], 126, &["cannot execute"]);
+    place.assert_empty();
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    let place = Place::new();
+    for arguments in [&["--help"][..], &["run", "--help"], &["help", "watch"], &["--version"]] {
+        let output = place.output(arguments);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(!output.stdout.is_empty() && output.stderr.is_empty(), "{output:?}");
+    }
+}
+
+#[test]
+fn it_is_quiet_unless_asked() {
+    let place = Place::new();
+    let quiet = place.lockkeeper(["run", "x", "--", "true"]).env("RUST_LOG", "trace").output().unwrap();
+    assert!(quiet.stderr.is_empty(), "{quiet:?}");
+    let loud = place.lockkeeper(["run", "-v", "x", "--", "true"]).output().unwrap();
+    let text = String::from_utf8(loud.stderr).unwrap();
+    assert!(text.contains("granted") && !text.contains('\u{1b}'), "{text}");
+}

@@ -1,0 +1,103 @@
+//! The engine from within: what other processes' deaths and pauses leave behind, made by hand.
+
+mod broken;
+mod order;
+mod vanished;
+
+use crate::claim_file::{self, ClaimName, hash_of};
+use crate::config::Config;
+use crate::queue::Files;
+use lockkeeper_core::address::Address;
+use lockkeeper_core::{Ahead, Claim, ClaimId, Clock, Demand, Holder, Joined, LockName, Moment, Queue};
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A liveness limit: reached only when something is stuck.
+const STUCK: Duration = Duration::from_secs(30);
+
+struct Place {
+    temporary: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { temporary: tempfile::tempdir().unwrap() }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.temporary.path().join("locks")
+    }
+
+    /// An engine as another process would have it: nothing shared but the directory.
+    fn engine(&self) -> Arc<Files> {
+        let address = Address::parse(&format!("file:{}", self.root().display())).unwrap();
+        let config = Config::take(address).unwrap();
+        config.prepare().unwrap();
+        Arc::new(Files::new(config))
+    }
+
+    fn shard(&self, name: &str) -> PathBuf {
+        self.root().join(format!("{:02x}", hash_of(name) >> 56))
+    }
+
+    fn gate(&self, name: &str) -> PathBuf {
+        self.shard(name).join("gate")
+    }
+
+    /// The names of all files but gates.
+    fn leftovers(&self) -> Vec<String> {
+        let shards = std::fs::read_dir(self.root()).unwrap().map(|shard| shard.unwrap().path());
+        let files = shards.flat_map(|shard| std::fs::read_dir(shard).unwrap());
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| !name.starts_with("gate")).collect()
+    }
+
+    /// A claim's file as somebody else's process makes it; locked if that process lives.
+    fn plant(&self, place: u64, claim: &Claim, expires_at: Moment, alive: bool) -> File {
+        let hash = hash_of(claim.name.as_str());
+        let name = ClaimName { place, hash, demand: claim.demand, id: claim.id };
+        self.plant_as(name, claim, expires_at, alive)
+    }
+
+    fn plant_as(&self, name: ClaimName, claim: &Claim, expires_at: Moment, alive: bool) -> File {
+        let shard = self.root().join(format!("{:02x}", name.hash >> 56));
+        std::fs::create_dir_all(&shard).unwrap();
+        let file = File::create_new(shard.join(name.file_name())).unwrap();
+        if alive {
+            file.lock().unwrap();
+        }
+        claim_file::write_at(&file, &claim_file::encode(claim, Clock::Boot.now(), expires_at), 0).unwrap();
+        file
+    }
+}
+
+fn claim(name: &str, demand: Demand) -> Claim {
+    claim_for(name, demand, Duration::from_secs(60))
+}
+
+fn claim_for(name: &str, demand: Demand, ttl: Duration) -> Claim {
+    Claim {
+        id: ClaimId::random(),
+        name: LockName::new(name).unwrap(),
+        demand,
+        holder: Arc::new(Holder::here("a test")),
+        keeper: ClaimId(1),
+        ttl,
+    }
+}
+
+fn mutex(name: &str) -> Claim {
+    claim(name, Demand::Exclusive)
+}
+
+fn far() -> Moment {
+    Clock::Boot.now().plus(Duration::from_secs(3600))
+}
+
+/// Waits for a change ahead, as the core does.
+async fn changed(files: &Files, claim: &Claim, joined: Joined) -> lockkeeper_core::Result<Ahead> {
+    let changed = files.changed(claim, joined.place, joined.ahead);
+    tokio::time::timeout(STUCK, changed).await.expect("nothing woke the waiter")
+}
