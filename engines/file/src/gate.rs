@@ -14,7 +14,7 @@ const GATE: &str = "gate";
 const SET_ASIDE: &str = "gate.old";
 
 /// How often a busy gate is tried before the caller's task is given to others, and the pause between.
-const KNOCKS: u32 = 25;
+const KNOCKS: u32 = 10;
 const BETWEEN_KNOCKS: Duration = Duration::from_micros(20);
 
 /// An open gate. Locks belong to the open file, so each engine has its own, with a mutex in front.
@@ -39,7 +39,7 @@ pub(crate) struct Busy {
 
 /// The right to add a claim, until it is dropped.
 pub(crate) struct Inside<'a> {
-    shard: &'a Shard,
+    pub(crate) shard: &'a Shard,
     gate: MutexGuard<'a, Option<Gate>>,
 }
 
@@ -135,8 +135,8 @@ impl Inside<'_> {
         }
     }
 
-    /// Whether this is still the gate that everybody uses. To be asked after the claim was added: if so, nobody
-    /// else can have added one since we came in (Law 1).
+    /// Whether this is still the gate that everybody uses. If so, nobody else can have added a claim since we came
+    /// in (Law 1); so it is asked after our own was added.
     pub(crate) fn is_the_gate(&self) -> Result<bool, Errno> {
         let Some(gate) = self.gate.as_ref() else { return Ok(false) };
         Ok(self.shard.identity_of(GATE)? == Some(gate.identity) && self.shard.is_in_place()?)

@@ -1,7 +1,7 @@
 //! Joining: the one act that needs the gate, so that order is the order of joining (Law 1).
 
 use crate::claim_file::{ClaimName, hash_of};
-use crate::gate::{self, Busy, Entrance};
+use crate::gate::{self, Busy, Entrance, Inside};
 use crate::look::{self, Verdict};
 use crate::own::Own;
 use crate::queue::Files;
@@ -107,12 +107,12 @@ fn try_join_in(files: &Files, claim: &Claim, hash: u64, shard: &Arc<Shard>) -> R
     };
     let claims = shard.claims()?;
     if let Some(own) = files.own(claim.id) {
-        return find_place(files, claim, &own, &claims);
+        return find_place(files, claim, &own, &inside, &claims);
     }
-    sweep(shard, hash, &claims)?;
+    sweep(&inside, hash, &claims);
     // Nobody joins while we are inside, so what stands in the queue now is all that will ever be ahead.
     let ahead = look::ahead_of(&claims, hash, u64::MAX);
-    check_shape(shard, claim, &ahead)?;
+    check_shape(&inside, claim, &ahead)?;
     let highest = || claims.iter().map(|other| other.place).max().unwrap_or(0);
     let place = inside.take_place(highest)?;
     let own = Own::create(shard, claim, ClaimName { place, hash, demand: claim.demand, id: claim.id })?;
@@ -121,7 +121,7 @@ fn try_join_in(files: &Files, claim: &Claim, hash: u64, shard: &Arc<Shard>) -> R
         inside.abandon();
         return Ok(Try::Replaced);
     }
-    let look = look::weigh(shard, claim, &ahead, look::inspect_inside)?;
+    let look = look::weigh(claim, &ahead, |other| look::inspect_inside(&inside, other))?;
     // Still inside, so that a second join of the same claim finds it.
     files.remember(own);
     drop(inside);
@@ -129,25 +129,31 @@ fn try_join_in(files: &Files, claim: &Claim, hash: u64, shard: &Arc<Shard>) -> R
 }
 
 /// A second join of the same claim finds its place (Law 4).
-fn find_place(files: &Files, claim: &Claim, own: &Own, claims: &[ClaimName]) -> Result<Try, Failure> {
+fn find_place(
+    files: &Files,
+    claim: &Claim,
+    own: &Own,
+    inside: &Inside<'_>,
+    claims: &[ClaimName],
+) -> Result<Try, Failure> {
     if !own.stands()? || !own.shard.is_in_place()? {
         files.discard(own);
         return Err(Failure::Refused(claim.gone()));
     }
     let place = own.name.place;
     let ahead = look::ahead_of(claims, own.name.hash, place);
-    let look = look::weigh(&own.shard, claim, &ahead, look::inspect_inside)?;
+    let look = look::weigh(claim, &ahead, |other| look::inspect_inside(inside, other))?;
     Ok(Try::Joined(Joined { place: Place(place), token: Token(place), ahead: look.ahead }))
 }
 
 /// Law 6: the oldest live claim's shape rules. Only if names disagree, files are opened, to find out who lives.
-fn check_shape(shard: &Shard, claim: &Claim, ahead: &[ClaimName]) -> Result<(), Failure> {
+fn check_shape(inside: &Inside<'_>, claim: &Claim, ahead: &[ClaimName]) -> Result<(), Failure> {
     let wanted = claim.demand.shape();
     if ahead.iter().all(|other| other.demand.shape() == wanted) {
         return Ok(());
     }
     for other in ahead {
-        if let Verdict::Alive(content) = look::inspect_inside(shard, other)?
+        if let Verdict::Alive(content) = look::inspect_inside(inside, other)?
             && content.name == claim.name.as_str()
         {
             return claim.check_shape(other.demand.shape()).map_err(Failure::Refused);
@@ -157,13 +163,12 @@ fn check_shape(shard: &Shard, claim: &Claim, ahead: &[ClaimName]) -> Result<(), 
 }
 
 /// Once per engine and shard: clears away claims of killed processes on locks that nobody may ever ask for again.
-/// (The dead of our own lock are found as blockers.)
-fn sweep(shard: &Shard, hash: u64, claims: &[ClaimName]) -> Result<(), Errno> {
-    if shard.swept.swap(true, SeqCst) {
-        return Ok(());
+/// (The dead of our own lock are found as blockers.) What cannot be opened is left to others.
+fn sweep(inside: &Inside<'_>, hash: u64, claims: &[ClaimName]) {
+    if inside.shard.swept.swap(true, SeqCst) {
+        return;
     }
     for other in claims.iter().filter(|other| other.hash != hash) {
-        look::inspect_inside(shard, other)?;
+        let _ = look::inspect_inside(inside, other);
     }
-    Ok(())
 }

@@ -1,6 +1,7 @@
 //! A look at a queue: names tell the weight ahead, and only the blockers among them are opened.
 
 use crate::claim_file::{self, ClaimName};
+use crate::gate::Inside;
 use crate::shard::Shard;
 use lockkeeper_core::{Ahead, Claim, Clock, Moment, grant};
 use rustix::fs::{FlockOperation, OFlags};
@@ -43,11 +44,13 @@ pub(crate) fn inspect(shard: &Shard, name: &ClaimName) -> Result<Verdict, Errno>
 }
 
 /// Like [`inspect`], for one who stands inside the gate: an unfinished claim's maker is dead, for otherwise it
-/// would stand here.
-pub(crate) fn inspect_inside(shard: &Shard, name: &ClaimName) -> Result<Verdict, Errno> {
-    let verdict = inspect(shard, name)?;
-    if verdict == Verdict::Unfinished {
-        shard.remove(&name.file_name())?;
+/// would stand here. (If it was stopped here and the gate replaced, it will not count its claim.)
+///
+/// The gate must be the right one, or somebody may just be making the claim inside the one that is.
+pub(crate) fn inspect_inside(inside: &Inside<'_>, name: &ClaimName) -> Result<Verdict, Errno> {
+    let verdict = inspect(inside.shard, name)?;
+    if verdict == Verdict::Unfinished && inside.is_the_gate()? {
+        inside.shard.remove(&name.file_name())?;
         return Ok(Verdict::Gone);
     }
     Ok(verdict)
@@ -85,10 +88,9 @@ pub(crate) fn ahead_of(claims: &[ClaimName], hash: u64, place: u64) -> Vec<Claim
 ///
 /// `judge` is [`inspect`], or [`inspect_inside`] for one who stands inside the gate.
 pub(crate) fn weigh(
-    shard: &Shard,
     claim: &Claim,
     ahead: &[ClaimName],
-    judge: impl Fn(&Shard, &ClaimName) -> Result<Verdict, Errno>,
+    judge: impl Fn(&ClaimName) -> Result<Verdict, Errno>,
 ) -> Result<Look, Errno> {
     let mut weights: Vec<u64> = ahead.iter().map(|other| other.demand.weight()).collect();
     let mut sure: Vec<Option<Blocker>> = vec![None; ahead.len()];
@@ -99,7 +101,7 @@ pub(crate) fn weigh(
             let blockers = indices.iter().filter_map(|index| sure[*index].take()).collect();
             return Ok(Look { ahead: Ahead(weights.iter().sum()), blockers });
         };
-        match weigh_one(&ahead[unsure], claim, judge(shard, &ahead[unsure])?) {
+        match weigh_one(&ahead[unsure], claim, judge(&ahead[unsure])?) {
             Some(blocker) => {
                 weights[unsure] = blocker.weight;
                 sure[unsure] = Some(blocker);

@@ -73,7 +73,7 @@ impl Files {
             claims => claims?,
         };
         let ahead = look::ahead_of(&claims, own.name.hash, own.name.place);
-        let look = look::weigh(&own.shard, claim, &ahead, look::inspect)?;
+        let look = look::weigh(claim, &ahead, |other| look::inspect(&own.shard, other))?;
         // After the queue was read: had the claim been removed before, somebody behind it may hold.
         Ok((own.stands()? && own.shard.is_in_place()?).then_some(look))
     }
@@ -98,8 +98,8 @@ impl Files {
     /// Removes blockers that were never finished. Only inside the gate one can tell; if it is busy, next time.
     fn clear_unfinished(&self, own: &Own, look: &Look) -> Result<(), Errno> {
         for blocker in look.blockers.iter().filter(|blocker| blocker.unfinished) {
-            if let Entrance::Inside(_inside) = gate::enter(&own.shard)? {
-                look::inspect_inside(&own.shard, &blocker.name)?;
+            if let Entrance::Inside(inside) = gate::enter(&own.shard)? {
+                look::inspect_inside(&inside, &blocker.name)?;
             }
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::gate::{self, Entrance};
+use crate::look::{self, Verdict};
 use crate::numbers::{self, Numbers};
 
 #[tokio::test]
@@ -138,4 +139,22 @@ async fn whoever_was_inside_a_gate_that_was_replaced_notices() {
     assert!(!inside.is_the_gate().unwrap());
     inside.abandon();
     assert!(one.join(&mutex("m")).await.unwrap().place > joined.place);
+}
+
+#[tokio::test]
+async fn whoever_stands_inside_a_replaced_gate_leaves_claims_in_the_making_alone() {
+    let place = Place::new();
+    let files = place.engine();
+    files.join(&mutex("m")).await.unwrap();
+    let shard = files.shards.of(hash_of("m")).unwrap();
+    let Entrance::Inside(inside) = gate::enter(&shard).unwrap() else { panic!("the gate is busy") };
+    let name = ClaimName { place: 1, hash: hash_of("m"), demand: Demand::Exclusive, id: ClaimId(5) };
+    let making = shard.path.join(name.file_name());
+    std::fs::rename(place.gate("m"), place.shard("m").join("gate.old")).unwrap();
+    File::create(&making).unwrap();
+    assert_eq!(look::inspect_inside(&inside, &name).unwrap(), Verdict::Unfinished);
+    assert!(making.exists());
+    std::fs::rename(place.shard("m").join("gate.old"), place.gate("m")).unwrap();
+    assert_eq!(look::inspect_inside(&inside, &name).unwrap(), Verdict::Gone);
+    assert!(!making.exists());
 }
