@@ -49,7 +49,7 @@ impl Latencies {
         if self.count() == 0 {
             return Vec::new();
         }
-        let mut shares: Vec<f64> = (0..10).map(|tenth| f64::from(tenth) / 10.0).collect();
+        let mut shares: Vec<f64> = (0..9).map(|tenth| f64::from(tenth) / 10.0).collect();
         let mut rest = 0.1;
         // Beyond one over the count there is only the slowest one.
         while rest * self.count() as f64 >= 1.0 && rest > 1e-6 {

@@ -74,7 +74,7 @@ pub(crate) fn start(wishes: &[Wish], servers: &mut Servers) -> Result<Vec<Target
     if wishes.is_empty() {
         for abilities in styles {
             match servers.url(abilities.engine) {
-                Ok(url) => targets.push(Target::new(abilities, with_style(&url, abilities.style))),
+                Ok(url) => targets.push(Target::new(abilities, with_style(&url, &abilities))),
                 Err(why) => eprintln!("{} is left out: {why}", abilities.engine),
             }
         }
@@ -85,7 +85,7 @@ pub(crate) fn start(wishes: &[Wish], servers: &mut Servers) -> Result<Vec<Target
         if !wished.is_empty() {
             for abilities in wished {
                 let url = servers.url(abilities.engine)?;
-                targets.push(Target::new(abilities, with_style(&url, abilities.style)));
+                targets.push(Target::new(abilities, with_style(&url, &abilities)));
             }
         } else if wish.style.is_none() && Floor::of(&wish.engine, "queue").is_some() {
             eprintln!("this build has no engine '{}'; only its raw floor is measured", wish.engine);
@@ -116,9 +116,10 @@ pub(crate) fn at(url: &str) -> Result<Target> {
     Ok(target)
 }
 
-fn with_style(url: &str, style: &str) -> String {
-    let joint = if url.contains('?') { '&' } else { '?' };
-    format!("{url}{joint}style={style}")
+/// Engines with only one style do not all take the parameter.
+fn with_style(url: &str, abilities: &Abilities) -> String {
+    let count = styles().iter().filter(|style| style.engine == abilities.engine).count();
+    if count > 1 { format!("{url}?style={}", abilities.style) } else { url.into() }
 }
 
 /// A keeper on the target.
@@ -161,8 +162,8 @@ mod tests {
     }
 
     #[test]
-    fn the_style_goes_into_the_url() {
-        assert_eq!(with_style("redis://h", "plain"), "redis://h?style=plain");
-        assert_eq!(with_style("redis://h?a=b", "plain"), "redis://h?a=b&style=plain");
+    fn the_style_of_an_engine_with_only_one_stays_out_of_the_url() {
+        let memory = styles().into_iter().find(|style| style.engine == "memory").unwrap();
+        assert_eq!(with_style("memory:bench", &memory), "memory:bench");
     }
 }
