@@ -8,28 +8,25 @@ use rustix::process::{
 };
 use std::ffi::OsString;
 use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal as listen};
 
 /// A running command.
 pub(crate) struct Child {
     group: Pid,
-    changes: Stream,
+    changes: Changes,
     terminal: Option<Terminal>,
     /// We have stopped together with the command, and go on together.
     suspended: bool,
-    /// Somebody stopped us, so we shall stop as soon as the command has.
-    asked_to_stop: bool,
 }
 
 impl Child {
     /// Starts the command. It inherits standard input, output and error.
     pub(crate) fn start(command: &[OsString], variables: [(&str, String); 2]) -> Result<Self, Failure> {
-        // Before the command can end, or its end would go unheard.
-        let changes = listen(SignalKind::child()).map_err(|error| {
-            Failure::new(exit::UNAVAILABLE, format!("could not listen to signals: {error}"))
-        })?;
         let (program, arguments) =
             command.split_first().ok_or_else(|| Failure::usage("no command is given"))?;
         let child = Command::new(program)
@@ -39,8 +36,9 @@ impl Child {
             .spawn()
             .map_err(|error| not_started(program, &error))?;
         let group = Pid::from_child(&child);
-        let child =
-            Self { group, changes, terminal: Terminal::of(group), suspended: false, asked_to_stop: false };
+        let terminal = Terminal::of(group);
+        let changes = Changes::of(group, terminal.is_some())?;
+        let child = Self { group, changes, terminal, suspended: false };
         child.enter_the_foreground();
         Ok(child)
     }
@@ -72,18 +70,16 @@ impl Child {
 
     /// Passes on a signal that was sent to us.
     pub(crate) fn pass_on(&mut self, signal: Signal) {
-        if signal == Signal::TSTP {
-            self.asked_to_stop = true;
-        }
-        if signal == Signal::CONT {
-            self.asked_to_stop = false;
-            if std::mem::take(&mut self.suspended)
-                && let Some(terminal) = &self.terminal
-            {
-                terminal.hand_over();
-            }
+        if signal == Signal::CONT
+            && std::mem::take(&mut self.suspended)
+            && let Some(terminal) = &self.terminal
+        {
+            terminal.hand_over();
         }
         self.signal(signal);
+        if signal == Signal::TSTP {
+            self.suspend();
+        }
     }
 
     /// Resolves with the exit status when the command has ended; handles its stops on the way.
@@ -94,9 +90,7 @@ impl Child {
             match waitpid(Some(self.group), WaitOptions::NOHANG | WaitOptions::UNTRACED) {
                 Ok(Some((_, status))) if status.stopped() => self.stopped(status),
                 Ok(Some((_, status))) => return exit_status(status),
-                Ok(None) => {
-                    self.changes.recv().await;
-                }
+                Ok(None) => self.changes.next().await,
                 Err(rustix::io::Errno::INTR) => {}
                 // Nobody else waits for our child, so this cannot happen; a loop would be worse.
                 Err(_) => return exit::UNAVAILABLE,
@@ -112,7 +106,7 @@ impl Child {
         match &self.terminal {
             Some(terminal) if for_terminal && terminal.hand_over() => self.signal(Signal::CONT),
             Some(terminal) if terminal.take_back() => self.suspend_the_job(),
-            _ if self.asked_to_stop || for_terminal => self.suspend(),
+            Some(_) if for_terminal => self.suspend(),
             _ => {}
         }
     }
@@ -134,6 +128,51 @@ impl Child {
         self.suspended = true;
         let _ = kill_process(getpid(), Signal::STOP);
     }
+}
+
+/// What tells that the command's state may have changed.
+enum Changes {
+    /// Its end only, without the detour of a signal: all that matters without a terminal.
+    End { descriptor: AsyncFd<OwnedFd>, heard: bool },
+    /// Every change.
+    Any(Stream),
+}
+
+impl Changes {
+    fn of(child: Pid, in_a_terminal: bool) -> Result<Self, Failure> {
+        if !in_a_terminal && let Some(end) = end_of(child) {
+            return Ok(Self::End { descriptor: end, heard: false });
+        }
+        // A change before this is not missed: the state is looked at before each wait.
+        listen(SignalKind::child())
+            .map(Self::Any)
+            .map_err(|error| Failure::new(exit::UNAVAILABLE, format!("could not listen to signals: {error}")))
+    }
+
+    async fn next(&mut self) {
+        match self {
+            // It stays readable for ever, but a debugger may keep the end from us: then we must not spin.
+            Self::End { heard: true, .. } => tokio::time::sleep(Duration::from_millis(5)).await,
+            Self::End { descriptor, heard } => *heard = descriptor.readable().await.is_ok(),
+            Self::Any(signals) => {
+                signals.recv().await;
+            }
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn end_of(child: Pid) -> Option<AsyncFd<OwnedFd>> {
+    let end = rustix::process::pidfd_open(child, rustix::process::PidfdFlags::NONBLOCK).ok()?;
+    // The successor of this function is unsafe for the sake of types that could swap their descriptor; an
+    // `OwnedFd` cannot, and this crate forbids unsafe code.
+    #[allow(deprecated)]
+    AsyncFd::with_interest(end, tokio::io::Interest::READABLE).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn end_of(_: Pid) -> Option<AsyncFd<OwnedFd>> {
+    None
 }
 
 fn exit_status(status: WaitStatus) -> u8 {

@@ -56,3 +56,14 @@ fn every_verb_has_its_words() {
         assert!(page().contains(&format!("lockkeeper {verb}")), "{verb}");
     }
 }
+
+#[test]
+fn the_table_of_engines_in_the_readme_is_the_one_the_binary_prints() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
+    let shown = readme
+        .split("checked by a test) -->\n")
+        .nth(1)
+        .and_then(|rest| rest.split("<!-- engines:end").next());
+    let printed = String::from_utf8(Place::new().output(["engines", "--markdown"]).stdout).unwrap();
+    assert_eq!(shown, Some(printed.as_str()), "put this into the README:\n{printed}");
+}

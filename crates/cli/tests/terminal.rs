@@ -114,8 +114,7 @@ fn in_a_session(place: &Place, line: &str, typed: &str) -> Option<String> {
     }
     let mut session = Held::start(command);
     session.say(typed);
-    let mut seen = String::new();
-    session.stdout.read_to_string(&mut seen).unwrap();
+    let seen = session.output();
     let (status, said) = session.end();
     assert_eq!(status, 0, "{seen}{said}");
     Some(seen)

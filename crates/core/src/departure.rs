@@ -6,6 +6,7 @@ use crate::engine::Engine;
 use crate::life::Life;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use tokio::sync::{mpsc, oneshot};
 
 /// How many leaves may be under way at once.
@@ -20,26 +21,35 @@ enum Message {
 
 /// The way into the departure task.
 #[derive(Debug, Clone)]
-pub(crate) struct Departures(mpsc::UnboundedSender<Message>);
+pub(crate) struct Departures {
+    messages: mpsc::UnboundedSender<Message>,
+    /// Whether the task was ever given anything to do.
+    used: Arc<AtomicBool>,
+}
 
 impl Departures {
     pub(crate) fn new() -> (Self, DepartureTask) {
         let (sender, receiver) = mpsc::unbounded_channel();
-        (Self(sender), DepartureTask(receiver))
+        (Self { messages: sender, used: Arc::default() }, DepartureTask(receiver))
     }
 
     /// Sees to it that the claim leaves, if the engine may have it.
     pub(crate) fn send(&self, life: &Life) {
         if life.take_leave() {
+            self.used.store(true, SeqCst);
             // The task ends only when every sender is gone, so this cannot fail while anybody calls it.
-            let _ = self.0.send(Message::Leave(Arc::clone(&life.claim)));
+            let _ = self.messages.send(Message::Leave(Arc::clone(&life.claim)));
         }
     }
 
-    /// Waits until everything sent so far has left (or its TTL has passed).
+    /// Waits until everything sent so far has left (or its TTL has passed). Without any it does not wake the
+    /// task: a program that takes one lock and ends saves the switch of threads.
     pub(crate) async fn flush(&self) {
+        if !self.used.load(SeqCst) {
+            return;
+        }
         let (done, wait) = oneshot::channel();
-        if self.0.send(Message::Flush(done)).is_ok() {
+        if self.messages.send(Message::Flush(done)).is_ok() {
             let _ = wait.await;
         }
     }

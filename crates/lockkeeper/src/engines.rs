@@ -26,6 +26,8 @@ pub fn engines() -> Vec<EngineInfo> {
     vec![
         EngineInfo { schemes: &["memory"], feature: None, styles: vec![Memory::new().abilities()] },
         EngineInfo { schemes: &["file"], feature: Some("file"), styles: file_styles() },
+        EngineInfo { schemes: &["sqlite"], feature: Some("sqlite"), styles: sqlite_styles() },
+        EngineInfo { schemes: &["etcd", "etcds"], feature: Some("etcd"), styles: etcd_styles() },
     ]
 }
 
@@ -37,6 +39,10 @@ pub(crate) async fn open(mut address: Address, ttl: Duration) -> Result<Arc<dyn 
         "memory" => open_memory(&mut address),
         #[cfg(feature = "file")]
         "file" => lockkeeper_file::connect(address, ttl).await,
+        #[cfg(feature = "sqlite")]
+        "sqlite" => lockkeeper_sqlite::connect(address, ttl).await,
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => lockkeeper_etcd::connect(address, ttl).await,
         scheme => Err(unknown(scheme)),
     }
 }
@@ -50,6 +56,20 @@ fn file_styles() -> Vec<Abilities> {
     #[cfg(feature = "file")]
     return lockkeeper_file::STYLES.to_vec();
     #[cfg(not(feature = "file"))]
+    return Vec::new();
+}
+
+fn sqlite_styles() -> Vec<Abilities> {
+    #[cfg(feature = "sqlite")]
+    return lockkeeper_sqlite::STYLES.to_vec();
+    #[cfg(not(feature = "sqlite"))]
+    return Vec::new();
+}
+
+fn etcd_styles() -> Vec<Abilities> {
+    #[cfg(feature = "etcd")]
+    return lockkeeper_etcd::STYLES.to_vec();
+    #[cfg(not(feature = "etcd"))]
     return Vec::new();
 }
 

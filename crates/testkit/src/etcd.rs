@@ -6,6 +6,7 @@ use std::path::Path;
 use rustix::process::Signal;
 
 use crate::error::{Result, or_panic};
+use crate::etcd_tls::EtcdTls;
 use crate::server::{Launch, Server, Servers};
 use crate::{http, install, port};
 
@@ -23,6 +24,15 @@ impl Etcd {
     #[track_caller]
     pub fn start() -> Etcd {
         Etcd::cluster(1)
+    }
+
+    /// Starts one server that speaks TLS only.
+    ///
+    /// # Panics
+    /// With the tail of its log, when it does not answer within 60 s.
+    #[track_caller]
+    pub fn start_tls() -> EtcdTls {
+        EtcdTls::start()
     }
 
     /// Starts a cluster.
@@ -152,7 +162,7 @@ fn arguments(member: &Member, all: &[Member], directory: &Path, more: &[&str]) -
 }
 
 /// Whether a read through the cluster's majority succeeds.
-fn is_healthy(port: u16) -> std::result::Result<(), String> {
+pub(crate) fn is_healthy(port: u16) -> std::result::Result<(), String> {
     let health = http::get(port, "/health").map_err(|error| error.to_string())?;
     if health.contains(r#""health":"true""#) { Ok(()) } else { Err(health) }
 }

@@ -15,6 +15,7 @@ mod certificates;
 mod data;
 mod error;
 mod etcd;
+mod etcd_tls;
 mod http;
 pub mod install;
 mod mariadb;
@@ -33,6 +34,7 @@ mod wait;
 mod zookeeper;
 
 pub use etcd::Etcd;
+pub use etcd_tls::EtcdTls;
 pub use mariadb::MariaDb;
 pub use postgres::Postgres;
 pub use proxy::Proxy;

@@ -16,10 +16,13 @@ pub(crate) struct ClaimName {
     pub(crate) id: ClaimId,
 }
 
-/// The hash of a lock's name; its first two hex digits name the shard.
+/// The hash of a lock's name; its last two hex digits name the shard.
 pub(crate) fn hash_of(name: &str) -> u64 {
     fingerprint(name.as_bytes())
 }
+
+/// No counter gets there; a file with such a name is not ours, and must not make ours overflow.
+const HIGHEST_PLACE: u64 = 1 << 62;
 
 impl ClaimName {
     pub(crate) fn file_name(&self) -> String {
@@ -35,7 +38,7 @@ impl ClaimName {
     pub(crate) fn parse(file_name: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(file_name).ok()?;
         let mut parts = text.split('.');
-        let place = fixed(parts.next()?, 20)?.parse().ok()?;
+        let place = fixed(parts.next()?, 20)?.parse().ok().filter(|place| *place < HIGHEST_PLACE)?;
         let hash = u64::from_str_radix(fixed(parts.next()?, 16)?, 16).ok()?;
         let demand = parse_demand(parts.next()?)?;
         let id = ClaimId(u128::from_str_radix(fixed(parts.next()?, 32)?, 16).ok()?);
@@ -202,6 +205,8 @@ mod tests {
 
     #[test]
     fn other_files_are_no_claims() {
+        let far = ClaimName { place: HIGHEST_PLACE, hash: 2, demand: Demand::Shared, id: ClaimId(3) };
+        assert_eq!(ClaimName::parse(far.file_name().as_bytes()), None);
         let good = ClaimName { place: 1, hash: 2, demand: Demand::Shared, id: ClaimId(3) }.file_name();
         for other in
             [".", "..", "gate", "gate.old", "", &good[1..], &format!("{good}.x"), &good.replace('s', "p0of4")]
@@ -213,7 +218,7 @@ mod tests {
     #[test]
     fn names_sort_by_place() {
         let name = |place| ClaimName { place, hash: 2, demand: Demand::Shared, id: ClaimId(3) }.file_name();
-        assert!(name(9) < name(10) && name(10) < name(u64::MAX));
+        assert!(name(9) < name(10) && name(10) < name(HIGHEST_PLACE));
     }
 
     #[test]

@@ -137,7 +137,7 @@ fn find_place(
     claims: &[ClaimName],
 ) -> Result<Try, Failure> {
     if !own.stands()? || !own.shard.is_in_place()? {
-        files.discard(own);
+        let _ = files.end(own);
         return Err(Failure::Refused(claim.gone()));
     }
     let place = own.name.place;

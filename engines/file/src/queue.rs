@@ -46,17 +46,12 @@ impl Files {
         self.owns().insert(own.name.id, Arc::new(own));
     }
 
-    /// Ends a claim: removes its file and forgets it. `false` if it was dead before.
-    fn end(&self, own: &Own) -> Result<bool, Errno> {
-        let stood = own.leave()?;
+    /// Ends a claim: removes its file, forgets and closes it. `false` if it was dead before. A file that cannot be
+    /// removed is closed all the same, so that others find its owner gone.
+    pub(crate) fn end(&self, own: &Own) -> Result<bool, Errno> {
+        let stood = own.leave();
         self.owns().remove(&own.name.id);
-        Ok(stood)
-    }
-
-    /// Ends a claim that is dead, whether or not its file can be removed: nobody minds it any more.
-    pub(crate) fn discard(&self, own: &Own) {
-        let _ = own.leave();
-        self.owns().remove(&own.name.id);
+        stood
     }
 
     /// A look at what stands ahead of our claim, and at the claim itself: a dead one must not be granted.
@@ -167,7 +162,8 @@ impl Queue for Files {
             match own.renew(*ttl).and_then(|kept| Ok(kept && own.shard.is_in_place()?)) {
                 Ok(true) => {}
                 Ok(false) => {
-                    self.discard(&own);
+                    // Dead anyway, whether or not its file can be removed.
+                    let _ = self.end(&own);
                     dead.push(claim.id);
                 }
                 // The others are renewed all the same.

@@ -62,6 +62,20 @@ impl Shards {
     }
 }
 
-fn index(hash: u64) -> u8 {
-    (hash >> 56) as u8
+/// The last two digits: of this hash they are spread best.
+pub(crate) fn index(hash: u64) -> u8 {
+    hash as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claim_file::hash_of;
+
+    #[test]
+    fn names_that_differ_little_are_spread_over_all_shards() {
+        let mut counts = [0; 256];
+        (0..10_000).for_each(|number| counts[usize::from(index(hash_of(&format!("orders/{number}"))))] += 1);
+        assert!(counts.iter().all(|count| (20..80).contains(count)), "{counts:?}");
+    }
 }

@@ -7,6 +7,7 @@ mod vanished;
 use crate::claim_file::{self, ClaimName, hash_of};
 use crate::config::Config;
 use crate::queue::Files;
+use crate::shards::index;
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{Ahead, Claim, ClaimId, Clock, Demand, Holder, Joined, LockName, Moment, Queue};
 use std::fs::File;
@@ -39,7 +40,7 @@ impl Place {
     }
 
     fn shard(&self, name: &str) -> PathBuf {
-        self.root().join(format!("{:02x}", hash_of(name) >> 56))
+        self.root().join(format!("{:02x}", index(hash_of(name))))
     }
 
     fn gate(&self, name: &str) -> PathBuf {
@@ -62,7 +63,7 @@ impl Place {
     }
 
     fn plant_as(&self, name: ClaimName, claim: &Claim, expires_at: Moment, alive: bool) -> File {
-        let shard = self.root().join(format!("{:02x}", name.hash >> 56));
+        let shard = self.root().join(format!("{:02x}", index(name.hash)));
         std::fs::create_dir_all(&shard).unwrap();
         let file = File::create_new(shard.join(name.file_name())).unwrap();
         if alive {
@@ -100,4 +101,10 @@ fn far() -> Moment {
 async fn changed(files: &Files, claim: &Claim, joined: Joined) -> lockkeeper_core::Result<Ahead> {
     let changed = files.changed(claim, joined.place, joined.ahead);
     tokio::time::timeout(STUCK, changed).await.expect("nothing woke the waiter")
+}
+
+/// Lets a wait begin: afterwards its watches are set.
+fn begin(waiting: &mut (impl Future + Unpin)) {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(std::pin::Pin::new(waiting).poll(&mut context).is_pending(), "there is nothing to wait for");
 }

@@ -13,6 +13,9 @@ pub(crate) struct Engines {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Print a Markdown table, such as the one in the README
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
 }
 
 /// One engine in JSON.
@@ -37,6 +40,8 @@ impl Engines {
         let entries: Vec<Entry> = lockkeeper::engines().into_iter().map(Entry::from).collect();
         if self.json {
             output::print_json(&entries)?
+        } else if self.markdown {
+            output::print(&markdown(&entries))?
         } else {
             output::print(&table(&entries))?
         };
@@ -44,21 +49,22 @@ impl Engines {
     }
 }
 
+const HEADINGS: [&str; 12] = [
+    "ENGINE",
+    "STYLE",
+    "URL",
+    "FAIR",
+    "READ",
+    "PERMITS",
+    "DOWNGRADE",
+    "WAKES BY",
+    "REACH",
+    "CRASH FREES",
+    "TOKENS SURVIVE",
+    "MIN TTL",
+];
+
 fn table(entries: &[Entry]) -> String {
-    let headings = [
-        "ENGINE",
-        "STYLE",
-        "URL",
-        "FAIR",
-        "READ",
-        "PERMITS",
-        "DOWNGRADE",
-        "WAKES BY",
-        "REACH",
-        "CRASH FREES",
-        "TOKENS SURVIVE",
-        "MIN TTL",
-    ];
     let mut rows: Vec<Vec<String>> = entries.iter().flat_map(|entry| &entry.styles).map(row).collect();
     for entry in entries.iter().filter(|entry| !entry.in_this_build) {
         let feature = entry.feature.unwrap_or_default();
@@ -68,7 +74,20 @@ fn table(entries: &[Entry]) -> String {
             format!("not in this build: cargo feature '{feature}'"),
         ]);
     }
-    layout(&headings, rows)
+    layout(&HEADINGS, rows)
+}
+
+/// The engines of this build as a Markdown table.
+fn markdown(entries: &[Entry]) -> String {
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let headings = HEADINGS.map(str::to_lowercase);
+    let rule = HEADINGS.map(|_| "---".to_owned());
+    let rows = entries.iter().flat_map(|entry| &entry.styles).map(|style| {
+        let mut cells = row(style);
+        cells[2] = format!("`{}`", cells[2]);
+        line(&cells)
+    });
+    [line(&headings), line(&rule)].into_iter().chain(rows).collect()
 }
 
 fn row(style: &Abilities) -> Vec<String> {

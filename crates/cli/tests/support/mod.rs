@@ -2,11 +2,12 @@
 
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -102,8 +103,39 @@ impl Place {
 pub struct Held {
     child: Child,
     pub stdin: Option<ChildStdin>,
-    pub stdout: BufReader<ChildStdout>,
-    pub stderr: BufReader<ChildStderr>,
+    stdout: Lines,
+    stderr: Lines,
+}
+
+/// The lines of a pipe, read beside the test so that a wait for one has a limit.
+struct Lines(Receiver<String>);
+
+impl Lines {
+    fn of(pipe: impl Read + Send + 'static) -> Self {
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(pipe).lines() {
+                let Ok(line) = line else { return };
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self(lines)
+    }
+
+    /// The next line; `None` at the end.
+    fn next(&self) -> Option<String> {
+        match self.0.recv_timeout(LIMIT) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("it says nothing and does not end"),
+        }
+    }
+
+    fn rest(&self) -> String {
+        std::iter::from_fn(|| self.next()).map(|line| line + "\n").collect()
+    }
 }
 
 impl Held {
@@ -115,8 +147,8 @@ impl Held {
 
     fn new(mut child: Child) -> Self {
         let stdin = child.stdin.take();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let stdout = Lines::of(child.stdout.take().unwrap());
+        let stderr = Lines::of(child.stderr.take().unwrap());
         Self { child, stdin, stdout, stderr }
     }
 
@@ -126,18 +158,17 @@ impl Held {
 
     /// The next line of its output, without the line break; empty at the end.
     pub fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
+        self.stdout.next().unwrap_or_default()
     }
 
-    /// The next line it says on standard error that has this word.
+    /// All the output that is still to come.
+    pub fn output(&mut self) -> String {
+        self.stdout.rest()
+    }
+
+    /// Waits for a line on standard error that has this word.
     pub fn hears(&mut self, word: &str) {
-        let mut line = String::new();
-        while !line.contains(word) {
-            line.clear();
-            assert!(self.stderr.read_line(&mut line).unwrap() > 0, "it never said {word:?}");
-        }
+        while !self.stderr.next().unwrap_or_else(|| panic!("it never said {word:?}")).contains(word) {}
     }
 
     pub fn say(&mut self, text: &str) {
@@ -157,9 +188,7 @@ impl Held {
     /// Waits for its end: exit status and what it said on standard error.
     pub fn end(mut self) -> (i32, String) {
         let status = wait(&mut self.child);
-        let mut text = String::new();
-        self.stderr.read_to_string(&mut text).unwrap();
-        (status.code().unwrap_or(-1), text)
+        (status.code().unwrap_or(-1), self.stderr.rest())
     }
 
     /// Kills the binary, not its command, and reaps it.
@@ -169,10 +198,19 @@ impl Held {
     }
 }
 
+/// A test that fails half-way leaves no process behind.
 impl Drop for Held {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let pid = self.pid();
+            let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+            for child in children.unwrap_or_default().split_whitespace() {
+                let group = child.parse().ok().and_then(Pid::from_raw);
+                group.map(|group| kill_process_group(group, Signal::KILL));
+            }
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
     }
 }
 

@@ -55,6 +55,19 @@ async fn a_leave_wakes_whoever_waits_at_another_engine() {
     }
 }
 
+#[tokio::test]
+async fn a_leave_wakes_whoever_waits_already() {
+    let place = Place::new();
+    let (one, other) = (place.engine(), place.engine());
+    let (a, b) = (mutex("m"), mutex("m"));
+    one.join(&a).await.unwrap();
+    let joined = other.join(&b).await.unwrap();
+    let mut waiting = Box::pin(changed(&other, &b, joined));
+    begin(&mut waiting);
+    one.leave(&a).await.unwrap();
+    assert_eq!(waiting.await.unwrap(), Ahead(0));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn permits_are_not_forgotten_when_others_than_the_nearest_leave() {
     let place = Place::new();
@@ -86,12 +99,10 @@ async fn a_writer_that_shrinks_lets_readers_in() {
     let (writer, reader, next) = (mutex("rw"), claim("rw", Demand::Shared), mutex("rw"));
     one.join(&writer).await.unwrap();
     let joined = other.join(&reader).await.unwrap();
-    let waiting = tokio::spawn({
-        let (other, reader) = (Arc::clone(&other), reader.clone());
-        async move { changed(&other, &reader, joined).await }
-    });
+    let mut waiting = Box::pin(changed(&other, &reader, joined));
+    begin(&mut waiting);
     one.shrink(&writer, Demand::Shared).await.unwrap();
-    assert_eq!(waiting.await.unwrap().unwrap(), Ahead(1));
+    assert_eq!(waiting.await.unwrap(), Ahead(1));
     // Both are readers now, so a writer waits for both.
     assert!(other.join(&next).await.unwrap().ahead >= Ahead(2));
     let locks = one.list("", 10).await.unwrap();
@@ -111,13 +122,11 @@ async fn an_evicted_waiter_learns_of_it_at_once() {
     let (holder, waiter) = (mutex("m"), mutex("m"));
     one.join(&holder).await.unwrap();
     let joined = one.join(&waiter).await.unwrap();
-    let waiting = tokio::spawn({
-        let (one, waiter) = (Arc::clone(&one), waiter.clone());
-        async move { changed(&one, &waiter, joined).await }
-    });
+    let mut waiting = Box::pin(changed(&one, &waiter, joined));
+    begin(&mut waiting);
     assert!(other.evict(&waiter.name, waiter.id).await.unwrap());
     assert!(!other.evict(&waiter.name, waiter.id).await.unwrap());
-    assert!(waiting.await.unwrap().unwrap_err().is_lost());
+    assert!(waiting.await.unwrap_err().is_lost());
     assert_eq!(one.leave(&waiter).await.unwrap(), Left::NotThere);
 }
 
@@ -141,7 +150,7 @@ async fn renewals_keep_a_claim_alive_and_an_evicted_one_is_reported() {
     let place = Place::new();
     let files = place.engine();
     let (kept, evicted) = (
-        Arc::new(claim_for("kept", Demand::Exclusive, Duration::from_millis(300))),
+        Arc::new(claim_for("kept", Demand::Exclusive, Duration::from_secs(2))),
         Arc::new(claim_for("evicted", Demand::Exclusive, Duration::from_secs(60))),
     );
     files.join(&kept).await.unwrap();
@@ -150,7 +159,7 @@ async fn renewals_keep_a_claim_alive_and_an_evicted_one_is_reported() {
     let ttl = Duration::from_secs(60);
     let renewals = [&kept, &evicted].map(|claim| Renewal { claim: Arc::clone(claim), ttl });
     assert_eq!(files.keep(&renewals).await.unwrap().dead, [evicted.id]);
-    tokio::time::sleep(Duration::from_millis(350)).await;
+    tokio::time::sleep(Duration::from_millis(2100)).await;
     assert!(place.engine().join(&mutex("kept")).await.unwrap().ahead > Ahead(0));
 }
 

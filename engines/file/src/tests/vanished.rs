@@ -25,19 +25,22 @@ async fn when_the_directory_is_removed_the_holder_learns_of_it_and_a_new_one_is_
     assert_eq!(files.leave(&next).await.unwrap(), Left::Left);
 }
 
-#[tokio::test(flavor = "multi_thread")]
+/// The files go one by one. If the holder's goes first, the waiter is granted for as long as its own is there;
+/// then the renewal that follows tells.
+#[tokio::test]
 async fn when_the_directory_is_removed_a_waiter_learns_of_it_at_once() {
     let place = Place::new();
     let files = place.engine();
     let (holder, waiter) = (mutex("m"), mutex("m"));
     files.join(&holder).await.unwrap();
     let joined = files.join(&waiter).await.unwrap();
-    let waiting = tokio::spawn({
-        let (files, waiter) = (Arc::clone(&files), waiter.clone());
-        async move { changed(&files, &waiter, joined).await }
-    });
+    let mut waiting = Box::pin(changed(&files, &waiter, joined));
+    begin(&mut waiting);
     std::fs::remove_dir_all(place.root()).unwrap();
-    assert!(waiting.await.unwrap().unwrap_err().is_lost());
+    match waiting.await {
+        Ok(_) => assert!(is_dead(&files, &waiter).await),
+        Err(error) => assert!(error.is_lost(), "{error}"),
+    }
 }
 
 #[tokio::test]

@@ -207,7 +207,7 @@ async fn connect_to(url: &str) -> lockkeeper::Result<Keeper> {
 /// Uses up its file descriptors while it holds one lock and asks for others.
 async fn exhaust(url: &str) {
     use rustix::process::{Resource, Rlimit, setrlimit};
-    let keeper = Connect::to(url).ttl(Duration::from_secs(1)).connect().await.unwrap();
+    let keeper = Connect::to(url).ttl(Duration::from_secs(2)).connect().await.unwrap();
     let held = keeper.mutex("held").lock().await.unwrap();
     setrlimit(Resource::Nofile, Rlimit { current: Some(64), maximum: Some(64) }).unwrap();
     let mut files: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
@@ -218,7 +218,7 @@ async fn exhaust(url: &str) {
         assert!(error.is_temporary());
     }
     // Renewals need no new descriptors.
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(held.state(), lockkeeper::State::Held);
     files.truncate(files.len() - 10);
     assert!(keeper.mutex("held").try_lock().await.unwrap().is_none());

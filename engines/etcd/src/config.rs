@@ -1,0 +1,185 @@
+//! What the URL says: servers, encryption, user, and the lease that fits the TTL.
+
+use lockkeeper_core::address::Address;
+use lockkeeper_core::{Error, Result};
+use std::time::Duration;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+/// The schemes this engine answers to; the second one encrypts.
+pub(crate) const SCHEMES: [&str; 2] = ["etcd", "etcds"];
+
+/// The shortest TTL: etcd's leases are whole seconds, at least one and a half election time-outs long.
+pub(crate) const MIN_TTL: Duration = Duration::from_secs(2);
+
+const DEFAULT_PORT: u16 = 2379;
+
+/// A dead connection that carries a stream is noticed after this and the time limit of a request. Not shorter:
+/// etcd hangs up on clients that ask for signs of life more than every 5 s.
+const SIGN_OF_LIFE_EVERY: Duration = Duration::from_secs(6);
+
+/// Everything needed to connect.
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) login: Option<Login>,
+    pub(crate) times: Times,
+}
+
+/// A user of etcd's own access control.
+pub(crate) struct Login {
+    pub(crate) user: String,
+    pub(crate) password: String,
+}
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Login({}, …)", self.user)
+    }
+}
+
+/// The durations that follow from the TTL.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    /// How long a claim lives, counted from its join or its last renewal.
+    pub(crate) ttl: Duration,
+    /// How long the lease is asked to live. It is longer than the TTL: a claim joins a lease that was kept
+    /// alive a moment ago, and still must live its whole TTL (Law 5).
+    pub(crate) lease_seconds: i64,
+    /// The time limit of one request.
+    pub(crate) request: Duration,
+}
+
+impl Times {
+    fn new(ttl: Duration) -> Result<Self> {
+        if ttl < MIN_TTL {
+            return Err(Error::invalid(format!(
+                "a TTL of {ttl:?} is too short for etcd, whose leases are whole seconds and at least one and a half \
+                 election time-outs long: give at least {MIN_TTL:?}"
+            )));
+        }
+        let slack = (ttl / 10).max(Duration::from_millis(500));
+        let lease = ttl + slack;
+        Ok(Self {
+            ttl,
+            lease_seconds: lease.as_secs() as i64 + i64::from(lease.subsec_nanos() > 0),
+            request: (ttl / 4).min(Duration::from_secs(2)),
+        })
+    }
+}
+
+impl Config {
+    /// Takes the parameters out of the address.
+    pub(crate) fn new(mut address: Address, ttl: Duration) -> Result<Self> {
+        address.take_style(&["queue"])?;
+        let times = Times::new(ttl)?;
+        if !matches!(address.path.as_str(), "" | "/") {
+            return Err(Error::invalid(format!(
+                "an etcd URL has no path, but this one has '{}': use ?namespace= instead",
+                address.path
+            )));
+        }
+        let tls = take_tls(&mut address)?;
+        let login = take_login(&mut address)?;
+        address.finish()?;
+        if address.hosts.is_empty() {
+            return Err(Error::invalid("name at least one etcd server: etcd://HOST:PORT,HOST:PORT"));
+        }
+        let endpoints = address.hosts.iter().map(|host| {
+            endpoint(&host.with_port(DEFAULT_PORT), tls.clone(), times.request)
+                .map_err(|error| Error::permanent("etcd", "prepare the connection", error))
+        });
+        Ok(Self { endpoints: endpoints.collect::<Result<_>>()?, login, times })
+    }
+}
+
+fn endpoint(
+    host: &str,
+    tls: Option<ClientTlsConfig>,
+    limit: Duration,
+) -> Result<Endpoint, tonic::transport::Error> {
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let endpoint = Endpoint::from_shared(format!("{scheme}://{host}"))?
+        .connect_timeout(limit)
+        .http2_keep_alive_interval(SIGN_OF_LIFE_EVERY)
+        .keep_alive_timeout(limit);
+    match tls {
+        Some(tls) => endpoint.tls_config(tls),
+        None => Ok(endpoint),
+    }
+}
+
+fn take_tls(address: &mut Address) -> Result<Option<ClientTlsConfig>> {
+    let asked = address.take_flag("tls")?;
+    let (authority, certificate, key) = (address.take("ca"), address.take("cert"), address.take("key"));
+    if !asked && address.scheme != SCHEMES[1] && authority.is_none() && certificate.is_none() {
+        return Ok(None);
+    }
+    let mut tls = ClientTlsConfig::new();
+    tls = match authority {
+        Some(path) => tls.ca_certificate(Certificate::from_pem(read("ca", &path)?)),
+        None => tls.with_native_roots(),
+    };
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => {
+            tls = tls.identity(Identity::from_pem(read("cert", &certificate)?, read("key", &key)?));
+        }
+        (None, None) => {}
+        _ => return Err(Error::invalid("a client certificate needs both parameters: cert and key")),
+    }
+    Ok(Some(tls))
+}
+
+fn read(parameter: &str, path: &str) -> Result<Vec<u8>> {
+    std::fs::read(path)
+        .map_err(|error| Error::invalid(format!("cannot read the file of {parameter}={path}: {error}")))
+}
+
+fn take_login(address: &mut Address) -> Result<Option<Login>> {
+    match (address.user.take(), address.password.take()) {
+        (Some(user), Some(password)) => Ok(Some(Login { user, password })),
+        (None, None) => Ok(None),
+        _ => Err(Error::invalid(
+            "an etcd user needs a password, and a password a user: etcd://USER:PASSWORD@HOST",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(url: &str, ttl: Duration) -> Result<Config> {
+        Config::new(Address::parse(url).unwrap(), ttl)
+    }
+
+    #[test]
+    fn the_lease_outlives_the_ttl_and_is_whole_seconds() {
+        for (ttl_ms, lease) in [(2000, 3), (2400, 3), (2600, 4), (10_000, 11), (60_000, 66)] {
+            let times = Times::new(Duration::from_millis(ttl_ms)).unwrap();
+            assert_eq!(times.lease_seconds, lease, "{ttl_ms} ms");
+            assert!(times.request * 4 <= times.ttl);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let ttl = Duration::from_secs(10);
+        for (url, why) in [
+            ("etcd://", "at least one"),
+            ("etcd://h/path", "namespace"),
+            ("etcd://user@h", "password"),
+            ("etcd://h?cert=x", "cert and key"),
+            ("etcd://h?ca=/no/such/file", "cannot read"),
+            ("etcd://h?style=plain", "queue"),
+            ("etcd://h?stile=plain", "no parameter"),
+        ] {
+            let error = config(url, ttl).unwrap_err().to_string();
+            assert!(error.contains(why), "{url}: {error}");
+        }
+        let error = config("etcd://h", Duration::from_secs(1)).unwrap_err().to_string();
+        assert!(error.contains("whole seconds") && error.contains("2s"), "{error}");
+        let config = config("etcd://ann:secret@h1,h2:99?tls", ttl).unwrap();
+        assert_eq!(config.endpoints[1].uri().to_string(), "https://h2:99/");
+        assert!(!format!("{config:?}").contains("secret"));
+    }
+}

@@ -1,0 +1,5 @@
+//! The messages and calls of etcd's API that we use, made from `proto/etcd.proto`; that file says how.
+
+#![allow(missing_docs, unreachable_pub, clippy::all)]
+
+include!("generated/etcdserverpb.rs");

@@ -1,0 +1,150 @@
+//! Joining the queue and looking at it, in one transaction.
+
+use crate::claims::Entry;
+use crate::failure::Failure;
+use crate::generated::range_request::{SortOrder, SortTarget};
+use crate::generated::request_op::Request;
+use crate::generated::{PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse};
+use crate::keys::{self, Key, Span};
+use crate::lease::Fresh;
+use crate::look::{self, Look};
+use crate::queue::{Parts, created_at, get, ranges};
+use crate::value::Value;
+use lockkeeper_core::{Ahead, Claim, Error, Joined, Place, Result, Token};
+
+const DOING: &str = "join the queue";
+
+impl Parts {
+    /// Puts the claim's key, bound to the lease, unless it is there already; and looks at what stands ahead.
+    pub(crate) async fn join(&self, claim: &Claim) -> Result<Joined> {
+        let lease = self.lease.fresh().await?;
+        let neglected_at = lease.as_of.plus(claim.ttl + self.lease.slack());
+        let entry = self.claims.joining(claim, lease.id, neglected_at);
+        let answer = self.client.txn(request(claim, &entry, lease)).await;
+        let answer = answer.map_err(|failure| self.not_joined(failure, lease))?;
+        let may_arrive = answer.retried || entry.may_arrive;
+        self.claims.change(claim.id, |entry| entry.may_arrive = may_arrive);
+        let found = if answer.value.succeeded {
+            self.arrived(claim, answer.value).await
+        } else {
+            self.found(claim, &entry, answer.value).await
+        };
+        if matches!(found, Err(Error::Mismatch { .. })) {
+            // Law 6: a refused claim leaves nothing behind, and the keeper sends no leave for it.
+            self.leave(claim).await?;
+        }
+        let (place, look) = found?;
+        let joined = Joined {
+            place: Place(place.unsigned_abs()),
+            token: Token(place.unsigned_abs()),
+            ahead: Ahead(look.ahead),
+        };
+        self.claims.change(claim.id, |entry| {
+            entry.place = Some(place);
+            entry.look = Some(look);
+        });
+        Ok(joined)
+    }
+
+    fn not_joined(&self, failure: Failure, lease: Fresh) -> Error {
+        if failure.is_lease_not_found() {
+            self.lease.doubt(lease.id);
+            return Error::temporary("etcd", DOING, "the lease was lost; a new one is on its way");
+        }
+        failure.into_error(DOING)
+    }
+
+    /// The transaction has put the key: its place is the transaction's revision.
+    async fn arrived(&self, claim: &Claim, answer: TxnResponse) -> Result<(i64, Look)> {
+        let place = answer.header.map_or(0, |header| header.revision);
+        let look = match look::judge(claim, place, place, &ranges(answer)) {
+            Some(look) => look,
+            None => self.look_far(claim, &keys::claim(claim), place).await?,
+        };
+        // Our own claims of another shape were refused by the transaction; this is about a stranger's.
+        look.ruling.map_or(Ok(()), |ruling| claim.check_shape(ruling))?;
+        Ok((place, look))
+    }
+
+    /// The transaction has put nothing: because the claim is there (Law 4), because it has been left already, or
+    /// because the lock is in use with another shape (Law 6).
+    async fn found(&self, claim: &Claim, entry: &Entry, answer: TxnResponse) -> Result<(i64, Look)> {
+        let answers = ranges(answer);
+        let first = |index: usize| answers.get(index).and_then(|answer| answer.kvs.first());
+        if let Some(own) = first(0) {
+            let place = own.create_revision;
+            self.claims.change(claim.id, |entry| entry.lease = own.lease);
+            return Ok((place, self.look(claim, &entry.key, place).await?));
+        }
+        if first(1).is_some() {
+            return Err(claim.gone());
+        }
+        if let Some(oldest) = first(2) {
+            claim.check_shape(look::demand(oldest).shape())?;
+        }
+        Err(Error::temporary("etcd", DOING, "the lock was just in use with another shape"))
+    }
+
+    /// Looks at what stands ahead of a claim, and that it is still there itself.
+    pub(crate) async fn look(&self, claim: &Claim, key: &Key, place: i64) -> Result<Look> {
+        match self.look_once(claim, key, place, true).await? {
+            Some(look) => Ok(look),
+            None => self.look_far(claim, key, place).await,
+        }
+    }
+
+    /// Looks at all that stands ahead.
+    async fn look_far(&self, claim: &Claim, key: &Key, place: i64) -> Result<Look> {
+        let undecided = || Error::temporary("etcd", "look at the queue", "the answer was cut short");
+        self.look_once(claim, key, place, false).await?.ok_or_else(undecided)
+    }
+
+    /// A read through the leader, so that no arrival is missed (Law 3).
+    async fn look_once(
+        &self,
+        claim: &Claim,
+        key: &Key,
+        place: i64,
+        nearest_only: bool,
+    ) -> Result<Option<Look>> {
+        let mut reads = vec![look::range_op(get(key, true))];
+        reads.extend(look::requests(claim, nearest_only, Some(place)));
+        let request = TxnRequest { success: reads, ..TxnRequest::default() };
+        let answer =
+            self.client.txn(request).await.map_err(|failure| failure.into_error("look at the queue"))?;
+        let revision = answer.value.header.map_or(0, |header| header.revision);
+        let mut answers = ranges(answer.value);
+        if answers.is_empty() {
+            return Err(Error::temporary("etcd", "look at the queue", "the server sent an empty answer"));
+        }
+        let own = answers.remove(0);
+        // A key that is gone, or is somebody else's by now, is a lost claim: a dead one is never granted.
+        let alive = own.kvs.first().is_some_and(|own| own.create_revision == place);
+        if !alive {
+            return Err(claim.gone());
+        }
+        Ok(look::judge(claim, place, revision, &answers))
+    }
+}
+
+fn request(claim: &Claim, entry: &Entry, lease: Fresh) -> TxnRequest {
+    let tombstone = keys::tombstone(&claim.name, claim.id);
+    let value = Value::encode(claim, claim.demand, entry.since_ms);
+    let put = PutRequest { key: entry.key.clone(), value, lease: lease.id, ..PutRequest::default() };
+    let mut compare = vec![created_at(Span::key(&entry.key), 0), created_at(Span::key(&tombstone), 0)];
+    let others = keys::other_shapes(&claim.name, claim.demand.shape());
+    compare.extend(others.into_iter().map(|span| created_at(span, 0)));
+    let mut success = vec![RequestOp { request: Some(Request::RequestPut(put)) }];
+    success.extend(look::requests(claim, true, None));
+    let ours = keys::ours(&claim.name);
+    let oldest = RangeRequest {
+        key: ours.start,
+        range_end: ours.end,
+        limit: 1,
+        sort_order: SortOrder::Ascend.into(),
+        sort_target: SortTarget::Create.into(),
+        ..RangeRequest::default()
+    };
+    let failure = [get(&entry.key, false), get(&tombstone, true), oldest].map(look::range_op).into();
+    TxnRequest { compare, success, failure }
+}

@@ -1,0 +1,52 @@
+#![doc = include_str!("../README.md")]
+
+mod claims;
+mod client;
+mod config;
+mod failure;
+mod generated;
+mod join;
+mod keys;
+mod lease;
+mod leave;
+mod list;
+mod look;
+mod members;
+mod queue;
+mod stream;
+mod value;
+mod watches;
+
+use lockkeeper_core::address::Address;
+use lockkeeper_core::{Abilities, CrashFrees, Engine, QueueEngine, Result};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What each style can do.
+pub const STYLES: &[Abilities] = &[Abilities {
+    engine: "etcd",
+    style: "queue",
+    url: "etcd://host1:2379,host2:2379",
+    fair: true,
+    shared: true,
+    permits: true,
+    downgrade: true,
+    push: true,
+    across_processes: true,
+    across_machines: true,
+    token_survives_restart: true,
+    crash_frees: CrashFrees::WithinTtl,
+    min_ttl: config::MIN_TTL,
+}];
+
+/// Connects to the cluster that the address names and takes a lease that fits the TTL.
+///
+/// Cancel safety: dropping the future closes what was opened; a lease that was just granted expires by itself.
+///
+/// # Errors
+/// [`Error::Invalid`](lockkeeper_core::Error::Invalid) for a bad address or a TTL of less than 2 s,
+/// [`Error::Engine`](lockkeeper_core::Error::Engine) when no server answers or the login is refused.
+pub async fn connect(address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
+    let config = config::Config::new(address, ttl)?;
+    Ok(Arc::new(QueueEngine(queue::Etcd::connect(config).await?)))
+}

@@ -1,0 +1,55 @@
+//! What is stored with a claim: its demand and who stands behind it, as JSON.
+
+use lockkeeper_core::{Claim, Demand, Holder};
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The value of a claim's key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Value {
+    #[serde(with = "as_text")]
+    pub(crate) demand: Demand,
+    #[serde(flatten)]
+    pub(crate) holder: Holder,
+    /// When it joined, by its own machine's clock: for people who look, and for nothing else.
+    since_ms: u64,
+}
+
+impl Value {
+    /// The value of a claim that joined then.
+    pub(crate) fn encode(claim: &Claim, demand: Demand, since_ms: u64) -> Vec<u8> {
+        let value = Self { demand, holder: claim.holder.as_ref().clone(), since_ms };
+        serde_json::to_vec(&value).unwrap_or_default()
+    }
+
+    /// Reads a value of ours; `None` if another client wrote it.
+    pub(crate) fn decode(value: &[u8]) -> Option<Self> {
+        serde_json::from_slice(value).ok()
+    }
+
+    pub(crate) fn age(&self) -> Duration {
+        since_epoch().saturating_sub(Duration::from_millis(self.since_ms))
+    }
+}
+
+/// The present time of this machine's clock.
+pub(crate) fn now_ms() -> u64 {
+    since_epoch().as_millis().try_into().unwrap_or(u64::MAX)
+}
+
+fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+mod as_text {
+    use lockkeeper_core::Demand;
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(demand: &Demand, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(demand)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Demand, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}

@@ -1,0 +1,76 @@
+//! Encryption, and etcd's own users.
+
+mod common;
+
+use common::{address, soon, until_waiting};
+use lockkeeper::Connect;
+use lockkeeper_testkit::Etcd;
+use std::process::Command;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_work_over_tls_with_a_private_authority() {
+    let server = Etcd::start_tls();
+    for url in [
+        format!("{}?ca={}", server.url(), server.ca().display()),
+        format!("{}?tls&ca={}", server.url().replace("etcds:", "etcd:"), server.ca().display()),
+    ] {
+        let keeper = lockkeeper::connect(&url).await.expect("a keeper");
+        let guard = keeper.mutex("safe").lock().await.expect("a grant");
+        let waiting = keeper.clone();
+        let wait = tokio::spawn(async move { waiting.mutex("safe").lock().await.expect("a grant") });
+        until_waiting(&keeper, "safe", 1).await;
+        guard.release().await.expect("a release");
+        soon("the wait ends", wait).await.expect("no panic").release().await.expect("a release");
+    }
+    let stranger = lockkeeper::connect(server.url()).await;
+    assert!(stranger.is_err(), "a server of an unknown authority was trusted");
+}
+
+/// A server that lets the user `keeper` touch `lockkeeper/` only.
+fn guarded() -> Etcd {
+    let server = Etcd::start();
+    for arguments in [
+        "user add root:secret",
+        "user grant-role root root",
+        "role add locks",
+        "role grant-permission locks readwrite lockkeeper/ lockkeeper0",
+        "user add keeper:open-sesame",
+        "user grant-role keeper locks",
+        "auth enable",
+    ] {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &address(&server)]);
+        assert!(
+            command.args(arguments.split(' ')).output().expect("etcdctl").status.success(),
+            "{arguments}"
+        );
+    }
+    server
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_gets_in_and_again_after_the_server_forgot_the_login() {
+    let server = guarded();
+    let at = |user: &str| format!("etcd://{user}@{}", address(&server));
+    // A lease is granted to anybody; what is under it is not.
+    let nobody = lockkeeper::connect(server.url()).await.expect("a keeper");
+    let refused = nobody.mutex("mine").lock().await;
+    assert!(refused.as_ref().is_err_and(|error| !error.is_temporary()), "no user: {refused:?}");
+    let refused = lockkeeper::connect(at("keeper:wrong")).await;
+    assert!(refused.as_ref().is_err_and(|error| !error.is_temporary()), "a wrong password: {refused:?}");
+
+    let keeper = lockkeeper::connect(at("keeper:open-sesame")).await.expect("a keeper");
+    let guard = keeper.mutex("mine").lock().await.expect("a grant");
+    let waiting = keeper.clone();
+    let wait = tokio::spawn(async move { waiting.mutex("mine").lock().await.expect("a grant") });
+    until_waiting(&keeper, "mine", 1).await;
+    // Its tokens are in its memory only.
+    server.servers()[0].restart();
+    guard.release().await.expect("a release");
+    soon("the wait ends", wait).await.expect("no panic").release().await.expect("a release");
+
+    let elsewhere =
+        Connect::to(at("keeper:open-sesame")).namespace("other").connect().await.expect("a keeper");
+    let refused = elsewhere.mutex("mine").lock().await;
+    assert!(refused.as_ref().is_err_and(|error| !error.is_temporary()), "no permission: {refused:?}");
+}

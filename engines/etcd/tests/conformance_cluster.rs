@@ -1,0 +1,40 @@
+//! The whole suite on a cluster of three whose leader is killed, again and again, while the cases run.
+
+use lockkeeper_conformance::{Subject, Suite};
+use lockkeeper_testkit::Etcd;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::thread::{sleep, spawn};
+use std::time::Duration;
+
+fn main() -> ExitCode {
+    Suite::new(lockkeeper_etcd::STYLES[0]).run(|| {
+        let cluster = Arc::new(Etcd::cluster(3));
+        // One restart at a time: two members that are down at once are a majority.
+        let one_at_a_time = Arc::new(Mutex::new(()));
+        let (killed, turn) = (Arc::clone(&cluster), Arc::clone(&one_at_a_time));
+        spawn(move || kill_leaders(&killed, &turn));
+        let again = Arc::clone(&cluster);
+        // Long enough that an election of one to two seconds does not cost the locks.
+        let subject = Subject::at(cluster.url()).short_ttl(Duration::from_secs(6));
+        subject.restart(move || restart_in_turn(&again, &one_at_a_time)).keep(cluster)
+    })
+}
+
+fn restart_in_turn(cluster: &Etcd, turn: &Mutex<()>) {
+    let _turn = turn.lock().expect("no restart has failed");
+    cluster.servers().iter().for_each(|server| server.restart());
+}
+
+fn kill_leaders(cluster: &Etcd, turn: &Mutex<()>) {
+    loop {
+        sleep(Duration::from_secs(8));
+        let _turn = turn.lock().expect("no restart has failed");
+        if let Some(leader) = cluster.leader() {
+            cluster.servers()[leader].kill();
+            eprintln!("killed the leader, member {leader}");
+            sleep(Duration::from_secs(5));
+            cluster.servers()[leader].restart();
+        }
+    }
+}

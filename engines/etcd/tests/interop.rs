@@ -1,0 +1,161 @@
+//! Side by side with `etcdctl lock`, which is Go's concurrency.Mutex: both wait for each other, in order.
+
+mod common;
+
+use common::{address, keeper, look, server, soon, until_waiting};
+use lockkeeper::{Demand, Keeper};
+use std::path::Path;
+use std::process::Stdio;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+/// `etcdctl lock NAME`, which prints its key when it has the lock and holds it until it is told to end.
+struct Stranger {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+fn etcdctl(arguments: &[&str]) -> Command {
+    let mut command = Command::new("etcdctl");
+    command.env("ETCDCTL_API", "3").args(["--endpoints", &address(server())]).args(arguments);
+    command.kill_on_drop(true);
+    command
+}
+
+impl Stranger {
+    fn lock(name: &str) -> Self {
+        let mut child =
+            etcdctl(&["lock", name]).stdout(Stdio::piped()).spawn().expect("etcdctl is installed");
+        let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+        Self { child, lines }
+    }
+
+    /// Waits until it has the lock; returns its key.
+    async fn key(&mut self) -> String {
+        soon("etcdctl gets the lock", self.lines.next_line()).await.expect("a line").expect("its key")
+    }
+
+    /// Lets it end in its own way, which frees the lock at once.
+    async fn release(mut self) {
+        let pid = self.child.id().expect("it runs").to_string();
+        assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
+        soon("etcdctl ends", self.child.wait()).await.expect("an end");
+    }
+}
+
+fn wait_for(keeper: &Keeper, name: &str, demand: Demand) -> tokio::task::JoinHandle<lockkeeper::Guard> {
+    let (keeper, name) = (keeper.clone(), name.to_owned());
+    tokio::spawn(async move {
+        let got = match demand {
+            Demand::Shared => keeper.rwlock(name).read().await,
+            _ => keeper.mutex(name).lock().await,
+        };
+        got.expect("a grant")
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn they_hold_and_we_wait_in_order() {
+    for demand in [Demand::Exclusive, Demand::Shared] {
+        let name = format!("interop/{demand}/they-hold");
+        let keeper = keeper().await;
+        let mut first = Stranger::lock(&name);
+        let key = first.key().await;
+        assert!(key.starts_with(&format!("{name}/")), "{key}");
+        assert!(keeper.mutex(&*name).try_lock().await.expect("an answer").is_none());
+        let ours = wait_for(&keeper, &name, demand);
+        until_waiting(&keeper, &name, 1).await;
+        let mut second = Stranger::lock(&name);
+        until_waiting(&keeper, &name, 2).await;
+        let lock = look(&keeper, &name).await.expect("in use");
+        let foreign: Vec<bool> = lock.claims.iter().map(|claim| claim.foreign).collect();
+        assert_eq!(foreign, [true, false, true]);
+        assert!(lock.claims[0].ttl_left.is_some() && key.ends_with(&lock.claims[0].id), "{lock:?}");
+        assert!(!ours.is_finished());
+
+        first.release().await;
+        let guard = soon("our turn", ours).await.expect("no panic");
+        assert_eq!(look(&keeper, &name).await.expect("in use").holders().count(), 1);
+        assert!(guard.token().expect("held").0 > lock.claims[0].token.expect("a holder").0);
+        guard.release().await.expect("a release");
+        second.key().await;
+        second.release().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn we_hold_and_they_wait_in_order() {
+    for demand in [Demand::Exclusive, Demand::Shared] {
+        let name = format!("interop/{demand}/we-hold");
+        let keeper = keeper().await;
+        let guard = soon("the lock", wait_for(&keeper, &name, demand)).await.expect("no panic");
+        let mut first = Stranger::lock(&name);
+        until_waiting(&keeper, &name, 1).await;
+        let ours = wait_for(&keeper, &name, demand);
+        until_waiting(&keeper, &name, 2).await;
+        let early =
+            tokio::time::timeout(std::time::Duration::from_millis(100), first.lines.next_line()).await;
+        assert!(early.is_err(), "etcdctl got the lock while we hold it: {early:?}");
+
+        guard.release().await.expect("a release");
+        first.key().await;
+        assert!(!ours.is_finished());
+        first.release().await;
+        soon("our turn", ours).await.expect("no panic").release().await.expect("a release");
+        assert!(look(&keeper, &name).await.is_none());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stranger_can_be_evicted_and_a_semaphore_does_not_mix_with_one() {
+    let (name, keeper) = ("interop/mixed", keeper().await);
+    let mut stranger = Stranger::lock(name);
+    stranger.key().await;
+    let refused = keeper.semaphore(name, 3).acquire(1).await;
+    assert!(matches!(refused, Err(lockkeeper::Error::Mismatch { .. })), "{refused:?}");
+    let lock = look(&keeper, name).await.expect("in use");
+    assert_eq!(lock.claims.len(), 1, "the refused claim left nothing behind");
+    assert!(keeper.evict(name, &lock.claims[0].id).await.expect("an answer"));
+    assert!(keeper.mutex(name).try_lock().await.expect("an answer").is_some());
+}
+
+/// Reads, waits a moment and writes back: exact only if nobody else does so at the same time.
+const ADD_ONE: &str = "n=$(cat \"$0\"); sleep 0.002; echo $((n+1)) > \"$0\"";
+
+async fn add_one(file: &Path) {
+    let count: u64 = std::fs::read_to_string(file).expect("the counter").trim().parse().expect("a number");
+    tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    std::fs::write(file, format!("{}\n", count + 1)).expect("the counter");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unprotected_counter_stays_exact_under_contention() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("counter");
+    std::fs::write(&file, "0\n").expect("the counter");
+    let name = "interop/counter";
+    let (clients, rounds) = (4, 15);
+    let mut tasks = Vec::new();
+    for _ in 0..clients {
+        let (keeper, ours, theirs) = (keeper().await, file.clone(), file.clone());
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..rounds {
+                let guard = keeper.mutex(name).lock().await.expect("a grant");
+                add_one(&ours).await;
+                guard.release().await.expect("a release");
+            }
+        }));
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..rounds {
+                let path = theirs.to_str().expect("a path").to_owned();
+                let mut command = etcdctl(&["lock", name, "--", "sh", "-c", ADD_ONE, &path]);
+                assert!(command.status().await.expect("etcdctl runs").success());
+            }
+        }));
+    }
+    for task in tasks {
+        soon("everybody's turn", task).await.expect("no panic");
+    }
+    let count = std::fs::read_to_string(&file).expect("the counter");
+    assert_eq!(count.trim(), (2 * clients * rounds).to_string());
+}

@@ -1,0 +1,118 @@
+//! How far the engine is from what SQLite itself can do: two committed single-statement writes against our pairs.
+//!
+//! `cargo run --release -p lockkeeper-sqlite --example floor`
+
+use lockkeeper_core::address::Address;
+use lockkeeper_core::{Keeper, Result};
+use rusqlite::Connection;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const ROUND: Duration = Duration::from_millis(1500);
+const ROUNDS: usize = 3;
+
+/// The raw floor: an insert and a delete under a unique name, each committed, with the engine's settings.
+struct Raw(Mutex<Connection>);
+
+impl Raw {
+    fn open(path: &Path) -> rusqlite::Result<Self> {
+        let connection = Connection::open(path)?;
+        connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+        connection.pragma_update(None, "synchronous", "NORMAL")?;
+        connection.pragma_update(None, "wal_autocheckpoint", 4000)?;
+        connection.execute_batch(
+            "CREATE TABLE raw (lock TEXT PRIMARY KEY, id TEXT, who TEXT, expires_at INTEGER) WITHOUT ROWID",
+        )?;
+        Ok(Self(Mutex::new(connection)))
+    }
+
+    fn pair(&self, name: &str) -> rusqlite::Result<()> {
+        let id = format!("{:032x}", rand::random::<u128>());
+        {
+            let connection = self.0.lock().expect("no panic");
+            let mut insert = connection.prepare_cached("INSERT INTO raw VALUES (?1, ?2, ?3, ?4)")?;
+            insert.execute((name, &id, "floor", 1i64))?;
+        }
+        let connection = self.0.lock().expect("no panic");
+        connection.prepare_cached("DELETE FROM raw WHERE lock = ?1 AND id = ?2")?.execute((name, &id))?;
+        Ok(())
+    }
+}
+
+/// Pairs per second of so many tasks, each on a name of its own.
+async fn rate<F>(tasks: usize, pair: impl Fn(String) -> F + Clone + Send + 'static) -> f64
+where
+    F: Future<Output = ()> + Send,
+{
+    let start = Instant::now();
+    let running: Vec<_> = (0..tasks)
+        .map(|task| {
+            let pair = pair.clone();
+            tokio::spawn(async move {
+                let mut pairs = 0u64;
+                while start.elapsed() < ROUND {
+                    pair(format!("lock/{task}")).await;
+                    tokio::task::consume_budget().await;
+                    pairs += 1;
+                }
+                pairs
+            })
+        })
+        .collect();
+    let mut pairs = 0;
+    for task in running {
+        pairs += task.await.expect("no panic");
+    }
+    pairs as f64 / start.elapsed().as_secs_f64()
+}
+
+async fn keeper(directory: &Path, style: &str) -> Result<Keeper> {
+    let url = format!("sqlite:{}?style={style}", directory.join(format!("{style}.db")).display());
+    let ttl = Duration::from_secs(10);
+    Keeper::builder().ttl(ttl).build(lockkeeper_sqlite::connect(Address::parse(&url)?, ttl).await?)
+}
+
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates[rates.len() / 2]
+}
+
+#[tokio::main]
+async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let directory = tempfile::tempdir()?;
+    let raw = Arc::new(Raw::open(&directory.path().join("raw.db"))?);
+    println!("pairs per second, median of {ROUNDS} rounds, raw and ours by turns");
+    for tasks in [1, 64] {
+        let mut floors = Vec::new();
+        let mut ours = vec![Vec::new(); lockkeeper_sqlite::STYLES.len()];
+        for _ in 0..ROUNDS {
+            let floor = Arc::clone(&raw);
+            let pair = move |name: String| {
+                let floor = Arc::clone(&floor);
+                async move { floor.pair(&name).expect("the raw floor works") }
+            };
+            floors.push(rate(tasks, pair).await);
+            for (rates, style) in ours.iter_mut().zip(lockkeeper_sqlite::STYLES) {
+                let keeper = keeper(directory.path(), style.style).await?;
+                let locks = keeper.clone();
+                let pair = move |name: String| {
+                    let locks = locks.clone();
+                    async move {
+                        let guard = locks.mutex(name).lock().await.expect("a lock of one's own is free");
+                        guard.release().await.expect("it is ours");
+                    }
+                };
+                rates.push(rate(tasks, pair).await);
+                keeper.close().await;
+            }
+        }
+        let floor = median(floors);
+        println!("{tasks:>3} tasks  raw    {floor:>8.0}");
+        for (rates, style) in ours.into_iter().zip(lockkeeper_sqlite::STYLES) {
+            let rate = median(rates);
+            println!("{tasks:>3} tasks  {:<6} {rate:>8.0}  {:.2} of the floor", style.style, rate / floor);
+        }
+    }
+    Ok(())
+}

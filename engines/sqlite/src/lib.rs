@@ -1,0 +1,78 @@
+//! Locks in a SQLite file, between processes of one machine: a queue of rows, or a row per lock.
+#![doc = include_str!("../README.md")]
+
+mod config;
+mod database;
+mod line;
+mod queue;
+mod row;
+mod time;
+mod wake;
+
+use config::Config;
+use lockkeeper_core::address::Address;
+use lockkeeper_core::{Abilities, CrashFrees, Engine, Error, MIN_TTL, QueueEngine, RaceEngine, Result};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What each style can do.
+pub const STYLES: &[Abilities] = &[QUEUE, ROW];
+
+const QUEUE: Abilities = Abilities {
+    engine: "sqlite",
+    style: "queue",
+    url: "sqlite:/path/to/locks.db",
+    fair: true,
+    shared: true,
+    permits: true,
+    downgrade: true,
+    push: true,
+    across_processes: true,
+    across_machines: false,
+    token_survives_restart: true,
+    crash_frees: CrashFrees::WithinTtl,
+    min_ttl: MIN_TTL,
+};
+
+const ROW: Abilities = Abilities {
+    style: "row",
+    url: "sqlite:/path/to/locks.db?style=row",
+    fair: false,
+    shared: false,
+    permits: false,
+    downgrade: false,
+    push: false,
+    ..QUEUE
+};
+
+/// The statements that make a style's tables, as [`connect`] runs them; `None` for a style there is not.
+///
+/// ```
+/// assert!(lockkeeper_sqlite::schema("queue").unwrap().contains("lockkeeper_claims"));
+/// assert!(lockkeeper_sqlite::schema("plain").is_none());
+/// ```
+pub fn schema(style: &str) -> Option<&'static str> {
+    match style {
+        "queue" => Some(queue::SCHEMA),
+        "row" => Some(row::SCHEMA),
+        _ => None,
+    }
+}
+
+/// Opens the database file that the address names, and makes the style's tables if they are not there.
+///
+/// Cancel safety: when dropped, the file is closed again in the background; the tables may have been made.
+///
+/// # Errors
+/// [`Error::Invalid`] for a bad address, [`Error::Engine`] when the file cannot be used, saying why.
+pub async fn connect(address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
+    let config = Config::from(address)?;
+    // Opening reads, writes and may wait for others: the only work that goes to a blocking thread.
+    let opened = tokio::task::spawn_blocking(move || -> Result<Arc<dyn Engine>> {
+        match config.style {
+            "row" => Ok(Arc::new(RaceEngine(row::SqliteRows::open(&config, ttl)?))),
+            _ => Ok(Arc::new(QueueEngine(queue::SqliteQueue::open(&config, ttl)?))),
+        }
+    });
+    opened.await.map_err(|error| Error::permanent("sqlite", "open the database", error))?
+}

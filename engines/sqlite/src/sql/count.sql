@@ -1,0 +1,1 @@
+UPDATE lockkeeper_counter SET last = ?1 WHERE style = ?2;

@@ -1,0 +1,1 @@
+SELECT last, boot, layout FROM lockkeeper_counter WHERE style = ?1;

@@ -1,0 +1,1 @@
+DELETE FROM lockkeeper_claims WHERE lock = ?1 AND place = ?2;

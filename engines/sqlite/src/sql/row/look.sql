@@ -1,0 +1,1 @@
+SELECT id, token, expires_at FROM lockkeeper_rows WHERE lock = ?1;
