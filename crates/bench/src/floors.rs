@@ -2,6 +2,8 @@
 
 mod file;
 mod redis;
+mod sqlite;
+mod zookeeper;
 
 use crate::Result;
 use crate::measure::{Latencies, Pace};
@@ -20,7 +22,9 @@ pub(crate) trait Pairs: Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Floor {
     File,
+    Sqlite,
     Redis,
+    ZooKeeper,
 }
 
 impl Floor {
@@ -28,7 +32,9 @@ impl Floor {
     pub(crate) fn of(engine: &str, _style: &str) -> Option<Self> {
         match engine {
             "file" => Some(Self::File),
+            "sqlite" => Some(Self::Sqlite),
             "redis" => Some(Self::Redis),
+            "zookeeper" => Some(Self::ZooKeeper),
             _ => None,
         }
     }
@@ -37,7 +43,9 @@ impl Floor {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::File => "raw open+flock+close",
+            Self::Sqlite => "raw INSERT, DELETE",
             Self::Redis => "raw SET NX PX+EVALSHA",
+            Self::ZooKeeper => "raw create+delete",
         }
     }
 
@@ -46,7 +54,9 @@ impl Floor {
         let address = Address::parse(url)?;
         Ok(match self {
             Self::File => Arc::new(file::Flock::beside(&address)?),
+            Self::Sqlite => Arc::new(sqlite::InsertAndDelete::beside(&address)?),
             Self::Redis => Arc::new(redis::SetAndDelete::connect(&address).await?),
+            Self::ZooKeeper => Arc::new(zookeeper::CreateAndDelete::connect(&address).await?),
         })
     }
 }

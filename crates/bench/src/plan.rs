@@ -8,6 +8,9 @@ use crate::summary::{Sample, Subject, Summary, Unit, curve, figures};
 use crate::target::Target;
 use crate::workload::{PAIRS, Size};
 
+/// The name of the median latency.
+const MEDIAN: &str = "p50";
+
 /// What is to be measured.
 pub(crate) struct Plan {
     pub(crate) workloads: Vec<Workload>,
@@ -112,8 +115,9 @@ impl Row<'_> {
         self.floor.map_or_else(|| self.target.name.clone(), |floor| floor.name().into())
     }
 
-    fn rate(&self, repetition: usize) -> Option<f64> {
-        self.samples.get(repetition)?.as_ref()?.get(PAIRS).filter(|&rate| rate > 0.0)
+    /// A positive number of one repetition.
+    fn number(&self, repetition: usize, name: &str) -> Option<f64> {
+        self.samples.get(repetition)?.as_ref()?.get(name).filter(|&number| number > 0.0)
     }
 
     fn summary(self, workload: Workload, size: Size) -> Summary {
@@ -134,27 +138,31 @@ impl Row<'_> {
 }
 
 /// Adds to every engine's run its ratio to the floor's run of the same repetition, and to that of Redis, which
-/// is what most would use instead.
+/// is what most would use instead. Where other programs take the processor away, the ratio of the medians (how
+/// often our pair fits into the floor's time, or the other way round) is steadier than that of the rates.
 fn compare(rows: &mut [Row<'_>]) {
     let redis = rows.iter().position(|row| row.floor == Some(Floor::Redis));
     for index in 0..rows.len() {
+        let target = rows[index].target;
         if rows[index].floor.is_some() {
             continue;
         }
         let own = rows.iter().position(|row| {
-            row.floor.is_some()
-                && row.floor == rows[index].target.floor
-                && row.target.engine == rows[index].target.engine
+            row.floor.is_some() && row.floor == target.floor && row.target.engine == target.engine
         });
         let redis = redis.filter(|redis| own != Some(*redis));
         for (name, floor) in [("× own floor", own), ("× Redis floor", redis)] {
             let Some(floor) = floor else { continue };
             for repetition in 0..rows[index].samples.len() {
-                let rates = (rows[index].rate(repetition), rows[floor].rate(repetition));
-                if let ((Some(ours), Some(floor)), Some(Some(sample))) =
-                    (rates, rows[index].samples.get_mut(repetition))
-                {
-                    *sample = std::mem::take(sample).with(name, Unit::Ratio, ours / floor);
+                let of = |row: usize, name| rows[row].number(repetition, name);
+                let rate = of(index, PAIRS).zip(of(floor, PAIRS)).map(|(ours, floor)| ours / floor);
+                let median = of(index, MEDIAN).zip(of(floor, MEDIAN)).map(|(ours, floor)| floor / ours);
+                if let Some(Some(sample)) = rows[index].samples.get_mut(repetition) {
+                    *sample = std::mem::take(sample).with_some(name, Unit::Ratio, rate).with_some(
+                        &format!("{name}, p50"),
+                        Unit::Ratio,
+                        median,
+                    );
                 }
             }
         }

@@ -152,7 +152,7 @@ fn every_engine_has_its_page_and_is_known_to_the_facade() {
         if !engine.join("README.md").exists() {
             complaints.push(format!("engines/{name}: its page README.md is missing"));
         }
-        if !facade.contains(&format!("lockkeeper_{name}::")) {
+        if !facade.contains(&format!(": lockkeeper_{name} [")) {
             complaints.push(format!("engines/{name}: crates/lockkeeper/src/engines.rs does not know it"));
         }
         if !readme.contains(&format!("engines/{name}/README.md")) {

@@ -17,60 +17,55 @@ pub struct EngineInfo {
     pub styles: Vec<Abilities>,
 }
 
-/// Every engine lockkeeper knows, in the order of the documentation.
-///
-/// ```
-/// assert!(lockkeeper::engines().iter().any(|engine| engine.schemes.contains(&"memory")));
-/// ```
-pub fn engines() -> Vec<EngineInfo> {
-    vec![
-        EngineInfo { schemes: &["memory"], feature: None, styles: vec![Memory::new().abilities()] },
-        EngineInfo { schemes: &["file"], feature: Some("file"), styles: file_styles() },
-        EngineInfo { schemes: &["sqlite"], feature: Some("sqlite"), styles: sqlite_styles() },
-        EngineInfo { schemes: &["etcd", "etcds"], feature: Some("etcd"), styles: etcd_styles() },
-    ]
+/// From one line per engine (feature, crate, schemes) makes the list of engines and the way to open them.
+macro_rules! engines {
+    ($($feature:literal: $engine:ident [$($scheme:literal),+];)*) => {
+        /// Every engine lockkeeper knows, in the order of the documentation.
+        ///
+        /// ```
+        /// assert!(lockkeeper::engines().iter().any(|engine| engine.schemes.contains(&"memory")));
+        /// ```
+        pub fn engines() -> Vec<EngineInfo> {
+            let memory = vec![Memory::new().abilities()];
+            let mut engines = vec![EngineInfo { schemes: &["memory"], feature: None, styles: memory }];
+            $(
+                #[cfg(feature = $feature)]
+                let styles = $engine::STYLES.to_vec();
+                #[cfg(not(feature = $feature))]
+                let styles = Vec::new();
+                engines.push(EngineInfo { schemes: &[$($scheme),+], feature: Some($feature), styles });
+            )*
+            engines
+        }
+
+        /// Opens the engine that the address names. The TTL is for engines whose sessions need it at once.
+        pub(crate) async fn open(mut address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
+            // A build without engines does not need it.
+            let _ = ttl;
+            match address.scheme.as_str() {
+                "memory" => open_memory(&mut address),
+                $(
+                    #[cfg(feature = $feature)]
+                    $($scheme)|+ => $engine::connect(address, ttl).await,
+                )*
+                scheme => Err(unknown(scheme)),
+            }
+        }
+    };
 }
 
-/// Opens the engine that the address names. The TTL is for engines whose sessions need it at once.
-pub(crate) async fn open(mut address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
-    // Not every build has an engine that needs it.
-    let _ = ttl;
-    match address.scheme.as_str() {
-        "memory" => open_memory(&mut address),
-        #[cfg(feature = "file")]
-        "file" => lockkeeper_file::connect(address, ttl).await,
-        #[cfg(feature = "sqlite")]
-        "sqlite" => lockkeeper_sqlite::connect(address, ttl).await,
-        #[cfg(feature = "etcd")]
-        "etcd" | "etcds" => lockkeeper_etcd::connect(address, ttl).await,
-        scheme => Err(unknown(scheme)),
-    }
+engines! {
+    "file": lockkeeper_file ["file"];
+    "sqlite": lockkeeper_sqlite ["sqlite"];
+    "redis": lockkeeper_redis ["redis", "rediss", "redis+sentinel", "redis+cluster"];
+    "redlock": lockkeeper_redlock ["redlock"];
+    "zookeeper": lockkeeper_zookeeper ["zookeeper"];
+    "etcd": lockkeeper_etcd ["etcd", "etcds"];
 }
 
 fn open_memory(address: &mut Address) -> Result<Arc<dyn Engine>> {
     address.finish()?;
     Ok(if address.path.is_empty() { Memory::engine() } else { Memory::named(&address.path).connect() })
-}
-
-fn file_styles() -> Vec<Abilities> {
-    #[cfg(feature = "file")]
-    return lockkeeper_file::STYLES.to_vec();
-    #[cfg(not(feature = "file"))]
-    return Vec::new();
-}
-
-fn sqlite_styles() -> Vec<Abilities> {
-    #[cfg(feature = "sqlite")]
-    return lockkeeper_sqlite::STYLES.to_vec();
-    #[cfg(not(feature = "sqlite"))]
-    return Vec::new();
-}
-
-fn etcd_styles() -> Vec<Abilities> {
-    #[cfg(feature = "etcd")]
-    return lockkeeper_etcd::STYLES.to_vec();
-    #[cfg(not(feature = "etcd"))]
-    return Vec::new();
 }
 
 fn unknown(scheme: &str) -> Error {

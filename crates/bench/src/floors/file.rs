@@ -13,9 +13,14 @@ pub(crate) struct Flock(TempDir);
 
 impl Flock {
     pub(crate) fn beside(address: &Address) -> Result<Self> {
-        let parent = Path::new(&address.path).parent().ok_or("the engine's directory has no parent")?;
-        Ok(Self(tempfile::Builder::new().prefix("lockkeeper-floor-").tempdir_in(parent)?))
+        Ok(Self(directory_beside(address)?))
     }
+}
+
+/// A new directory where the engine's own directory or file is.
+pub(crate) fn directory_beside(address: &Address) -> Result<TempDir> {
+    let parent = Path::new(&address.path).parent().ok_or("the engine's path has no parent")?;
+    Ok(tempfile::Builder::new().prefix("lockkeeper-floor-").tempdir_in(parent)?)
 }
 
 impl Pairs for Flock {

@@ -1,0 +1,139 @@
+//! The names of the keys, and the slots they live in.
+
+/// The keys of one lock in the style 'queue': all in one slot, by the hash tag.
+#[derive(Debug, Clone)]
+pub(crate) struct QueueKeys(pub(crate) [String; 3]);
+
+const QUEUE: &str = "}:queue";
+
+impl QueueKeys {
+    pub(crate) fn of(name: &str) -> Self {
+        let tag = escape(name);
+        Self([format!("{{{tag}{QUEUE}"), format!("{{{tag}}}:expiries"), format!("{{{tag}}}:waiters")])
+    }
+
+    /// The pattern that finds the queues of all locks whose name begins with the prefix.
+    pub(crate) fn pattern(prefix: &str) -> String {
+        format!("{{{}*{QUEUE}", escape_pattern(&escape(prefix)))
+    }
+
+    /// The lock whose queue this key is.
+    pub(crate) fn name(key: &str) -> Option<String> {
+        let tag = key.strip_prefix('{')?.strip_suffix(QUEUE)?;
+        Some(tag.replace("%7D", "}").replace("%25", "%"))
+    }
+}
+
+/// A hash tag ends at the first closing brace, so a name must not have one.
+fn escape(name: &str) -> String {
+    if name.contains(['}', '%']) { name.replace('%', "%25").replace('}', "%7D") } else { name.to_owned() }
+}
+
+/// The keys of one lock in the style 'plain': the lock is its bare name, so that other clients find it.
+#[derive(Debug, Clone)]
+pub struct PlainKeys {
+    /// The lock.
+    pub lock: String,
+    /// The last token.
+    pub fence: String,
+    /// Who wants to be woken.
+    pub waiting: String,
+}
+
+impl PlainKeys {
+    /// The keys of a lock.
+    pub fn of(name: &str) -> Self {
+        // The tag ends at a brace, which is a letter of its own in UTF-8.
+        let tag = std::str::from_utf8(tag(name.as_bytes())).unwrap_or(name);
+        let before = if tag == name { format!("{{{tag}}}:") } else { format!("{{{tag}}}:{name}:") };
+        let beside = |what: &str| format!("{before}{what}");
+        Self { lock: name.to_owned(), fence: beside("fence"), waiting: beside("waiting") }
+    }
+
+    /// Another key beside the lock.
+    pub fn beside(&self, what: &str) -> String {
+        format!("{}{what}", self.fence.strip_suffix("fence").unwrap_or_default())
+    }
+
+    /// Whether all of them are in one slot; only a name with a stray brace cannot have that.
+    pub fn in_one_slot(&self) -> bool {
+        let own = slot(&self.lock);
+        slot(&self.fence) == own && slot(&self.waiting) == own
+    }
+
+    /// The pattern that finds all locks whose name begins with the prefix (and more).
+    pub fn pattern(prefix: &str) -> String {
+        format!("{}*", escape_pattern(prefix))
+    }
+
+    /// Whether a key is one that stands beside a lock.
+    pub fn is_beside(key: &str) -> bool {
+        key.starts_with('{') && (key.ends_with(":fence") || key.ends_with(":waiting") || key.contains("}:left:"))
+    }
+}
+
+fn escape_pattern(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if matches!(letter, '*' | '?' | '[' | ']' | '^' | '\\') {
+            escaped.push('\\');
+        }
+        escaped.push(letter);
+    }
+    escaped
+}
+
+/// What of a key decides its slot: what stands between its first braces, or all of it.
+fn tag(key: &[u8]) -> &[u8] {
+    let Some(open) = key.iter().position(|byte| *byte == b'{') else { return key };
+    let inside = &key[open + 1..];
+    match inside.iter().position(|byte| *byte == b'}') {
+        None | Some(0) => key,
+        Some(close) => &inside[..close],
+    }
+}
+
+/// The slot of a key in a Redis Cluster: CRC-16 (XMODEM) of its tag, in 16,384 slots.
+pub(crate) fn slot(key: impl AsRef<[u8]>) -> u16 {
+    let mut sum = 0u16;
+    for byte in tag(key.as_ref()) {
+        sum ^= u16::from(*byte) << 8;
+        for _ in 0..8 {
+            sum = if sum & 0x8000 == 0 { sum << 1 } else { (sum << 1) ^ 0x1021 };
+        }
+    }
+    sum % 16_384
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_cluster_specification() {
+        assert_eq!(slot("123456789"), 0x31C3);
+        assert_eq!(slot("foo"), 12_182);
+        assert_eq!(slot("{user1000}.following"), slot("{user1000}.followers"));
+        assert_eq!(slot("foo{}{bar}"), slot("foo{}{bar}"));
+        assert_ne!(slot("foo{}{bar}"), slot("bar"));
+    }
+
+    #[test]
+    fn all_keys_of_a_lock_share_a_slot_and_lead_back_to_its_name() {
+        for name in ["a", "orders/42", "}x", "a{b}c", "100%", "%7D", "{}", "größe"] {
+            let QueueKeys(keys) = QueueKeys::of(name);
+            assert!(keys.iter().all(|key| slot(key) == slot(&keys[0])), "{name}");
+            assert_eq!(QueueKeys::name(&keys[0]).as_deref(), Some(name));
+        }
+        for name in ["a", "orders/42", "a{b}c"] {
+            assert!(PlainKeys::of(name).in_one_slot(), "{name}");
+        }
+        assert!(!PlainKeys::of("a}b").in_one_slot());
+    }
+
+    #[test]
+    fn a_pattern_takes_a_prefix_literally() {
+        assert_eq!(PlainKeys::pattern("a*[b]?"), "a\\*\\[b\\]\\?*");
+        assert_eq!(QueueKeys::pattern("shop/"), "{shop/*}:queue");
+    }
+}

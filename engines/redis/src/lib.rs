@@ -1,0 +1,149 @@
+//! Locks on Redis: a fair queue or a plain lock, on one server, behind Sentinel or in a Cluster.
+
+mod cluster;
+mod config;
+mod durable;
+mod failure;
+mod keys;
+mod lane;
+mod link;
+mod lua;
+mod plain;
+mod queue;
+mod shared;
+mod target;
+mod view;
+mod wake;
+
+/// The parts that other engines on Redis servers are built of.
+pub mod parts {
+    pub use crate::config::{Greeting, time_limit};
+    pub use crate::failure::failure;
+    pub use crate::keys::PlainKeys;
+    pub use crate::lane::scan;
+    pub use crate::link::{Check, Dial, Ears, Link};
+    pub use crate::lua::{Lua, Request};
+    pub use crate::target::{Sentinels, Spot, Target, spot};
+    pub use crate::view::{integer, text};
+}
+
+use crate::config::{Config, ENGINE, Topology};
+use crate::durable::Durable;
+use crate::lane::{Lane, Lanes};
+use crate::link::Ears;
+use crate::plain::RedisPlain;
+use crate::queue::RedisQueue;
+use crate::shared::Shared;
+use crate::wake::Waiters;
+use lockkeeper_core::address::Address;
+use lockkeeper_core::{
+    Abilities, ClaimId, CrashFrees, Engine, MIN_TTL, QueueEngine, RaceEngine, Result, house,
+};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+/// What each style can do.
+pub const STYLES: &[Abilities] = &[
+    Abilities {
+        engine: ENGINE,
+        style: "queue",
+        url: "redis://host:6379",
+        fair: true,
+        shared: true,
+        permits: true,
+        downgrade: true,
+        push: true,
+        across_processes: true,
+        across_machines: true,
+        token_survives_restart: true,
+        crash_frees: CrashFrees::WithinTtl,
+        min_ttl: MIN_TTL,
+    },
+    Abilities {
+        engine: ENGINE,
+        style: "plain",
+        url: "redis://host:6379?style=plain",
+        fair: false,
+        shared: false,
+        permits: false,
+        downgrade: false,
+        push: true,
+        across_processes: true,
+        across_machines: true,
+        token_survives_restart: true,
+        crash_frees: CrashFrees::WithinTtl,
+        min_ttl: MIN_TTL,
+    },
+];
+
+/// Connects to the servers that the address names.
+///
+/// Cancel safety: dropping the future closes what was opened.
+///
+/// # Errors
+/// [`Error::Invalid`](lockkeeper_core::Error::Invalid) for an address that says nonsense,
+/// [`Error::Engine`](lockkeeper_core::Error::Engine) when a server cannot be reached or is not a master.
+pub async fn connect(address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
+    let config = Config::read(address)?;
+    let time_limit = config::time_limit(ttl);
+    let channel = format!("lockkeeper:{}", ClaimId::random());
+    match config.style {
+        "plain" => Ok(Arc::new(RaceEngine(Shared(open_plain(&config, time_limit, channel).await?)))),
+        _ => Ok(Arc::new(QueueEngine(Shared(open_queue(&config, time_limit, channel).await?)))),
+    }
+}
+
+/// What the ears speak to: made after them, and gone before them.
+type Listener<T> = Arc<OnceLock<Weak<T>>>;
+
+fn listener<T>(listener: &Listener<T>) -> Option<Arc<T>> {
+    listener.get().and_then(Weak::upgrade)
+}
+
+async fn open_queue(config: &Config, time_limit: Duration, channel: String) -> Result<Arc<RedisQueue>> {
+    let waiters: Arc<Waiters> = Arc::default();
+    let (hearing, behind) = (Arc::clone(&waiters), Listener::<RedisQueue>::default());
+    let looking = Arc::clone(&behind);
+    let ears = Ears {
+        channel: channel.clone(),
+        heard: Box::new(move |message| queue::hear(&hearing, message)),
+        back: Box::new(move || {
+            if let Some(queue) = listener(&looking) {
+                house::handle().spawn(async move { queue.look_at_all().await });
+            }
+        }),
+    };
+    let (lanes, durable) = open_lanes(config, time_limit, ears).await?;
+    let queue = Arc::new(RedisQueue { lanes, waiters, channel, durable });
+    let _ = behind.set(Arc::downgrade(&queue));
+    Ok(queue)
+}
+
+async fn open_plain(config: &Config, time_limit: Duration, channel: String) -> Result<Arc<RedisPlain>> {
+    let behind = Listener::<RedisPlain>::default();
+    let hearing = Arc::clone(&behind);
+    let ears = Ears {
+        channel: channel.clone(),
+        heard: Box::new(move |message| {
+            if let Some(plain) = listener(&hearing) {
+                plain.hear(message);
+            }
+        }),
+        back: Box::new(|| {}), // the paced retry finds what was missed
+    };
+    let (lanes, durable) = open_lanes(config, time_limit, ears).await?;
+    let is_cluster = matches!(config.topology, Topology::Cluster(_));
+    let plain = Arc::new(RedisPlain { lanes, waiters: Arc::default(), channel, durable, is_cluster });
+    let _ = behind.set(Arc::downgrade(&plain));
+    Ok(plain)
+}
+
+async fn open_lanes(config: &Config, time_limit: Duration, ears: Ears) -> Result<(Lanes, Option<Durable>)> {
+    let (lanes, spare) =
+        Lanes::open(config, time_limit, Arc::new(ears)).await.map_err(|error| failure::failure(ENGINE, "connect", error))?;
+    let durable = match spare {
+        Some(Lane::One(link)) => Some(Durable::new(link, config.wait_replicas, time_limit)),
+        _ => None,
+    };
+    Ok((lanes, durable))
+}

@@ -1,0 +1,405 @@
+//! RedLock: a race on several nodes at once, which a majority decides.
+
+use crate::ENGINE;
+use crate::ballot::{self, Given, Verdict, Word, quorum};
+use crate::nodes::{Answers, Nodes};
+use crate::scripts;
+use crate::view;
+use lockkeeper_core::{
+    Abilities, Answer, Claim, ClaimId, Clock, Demand, Error, Grant, Kept, Left, LockName, LockView, Moment, Race,
+    Renewal, Result, Token, house,
+};
+use lockkeeper_redis::parts::{Lua, PlainKeys, Request, failure, integer};
+use rand::RngExt as _;
+use redis::{RedisError, RedisResult, Value};
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// How long a node remembers the last number of an idle lock: the nodes' clocks must not differ by more.
+const FENCE_MS: u64 = 600_000;
+/// How many more rounds a token may take: only readers who come at the same time need more than one.
+const MORE_ROUNDS: usize = 3;
+/// Another client does not tell us that it has left: how long until we look by ourselves.
+const FOREIGN_PAUSE_MS: RangeInclusive<u64> = 10..=60;
+/// Ours do; this is for a message that was lost.
+const OUR_PAUSE_MS: RangeInclusive<u64> = 100..=500;
+/// After a vote nobody won, and after a wake: different for everybody, so that one of them comes first at most nodes.
+const SPLIT_PAUSE_US: RangeInclusive<u64> = 200..=5_000;
+
+/// Locks on a majority of independent servers.
+#[derive(Debug)]
+pub(crate) struct RedLock {
+    pub(crate) nodes: Nodes,
+    pub(crate) channel: String,
+    pub(crate) waiting: Waiting,
+    pub(crate) attempts: AtomicU64,
+}
+
+/// Who waits in this process.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting(Mutex<HashMap<ClaimId, Arc<Notify>>>);
+
+impl Waiting {
+    fn map(&self) -> std::sync::MutexGuard<'_, HashMap<ClaimId, Arc<Notify>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Off the list, however the wait ends.
+struct Place<'a>(&'a Waiting, ClaimId);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.map().remove(&self.1);
+    }
+}
+
+/// An engine that its own ears speak to.
+#[derive(Debug)]
+pub(crate) struct Shared(pub(crate) Arc<RedLock>);
+
+impl std::ops::Deref for Shared {
+    type Target = Arc<RedLock>;
+
+    fn deref(&self) -> &Arc<RedLock> {
+        &self.0
+    }
+}
+
+fn milliseconds(ttl: Duration) -> u64 {
+    u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
+fn fence_ms(ttl: Duration) -> u64 {
+    milliseconds(ttl) + FENCE_MS
+}
+
+fn mode(claim: &Claim) -> &'static str {
+    if claim.demand == Demand::Shared { "shared" } else { "exclusive" }
+}
+
+fn request(lua: &'static Lua, name: &LockName) -> Request {
+    let keys = PlainKeys::of(name.as_str());
+    Request::new(lua, &[keys.lock, keys.fence, keys.waiting])
+}
+
+/// With the key that marks the claim as one that has left.
+fn request_for(lua: &'static Lua, claim: &Claim) -> Request {
+    let keys = PlainKeys::of(claim.name.as_str());
+    let left = keys.beside(&format!("left:{}", claim.id));
+    Request::new(lua, &[keys.lock, keys.fence, keys.waiting, left]).arg(claim.id.to_string())
+}
+
+fn no_majority(doing: &'static str, last: Option<RedisError>) -> Error {
+    match last {
+        Some(error) => Error::temporary(ENGINE, doing, format!("no majority of the servers answers: {error}")),
+        None => Error::temporary(ENGINE, doing, "no majority of the servers answers"),
+    }
+}
+
+/// How an attempt ended.
+enum Outcome {
+    Holds(u64),
+    /// Nobody won, or somebody else did; how long the longest-lived hold seen can last.
+    Busy(Option<Duration>),
+    Silence(Option<RedisError>),
+}
+
+impl RedLock {
+    /// Hears the channel: `<claim id> <lock>`. If the claim has given up waiting, somebody else is woken.
+    pub(crate) fn hear(self: &Arc<Self>, message: &str) {
+        let Some((id, name)) = message.split_once(' ') else { return };
+        let Ok(id) = id.parse::<ClaimId>() else { return };
+        let turn = self.waiting.map().get(&id).cloned();
+        match turn {
+            Some(turn) => turn.notify_one(),
+            None => self.pass(LockName::from_engine(name)),
+        }
+    }
+
+    /// One vote. Whoever lets the claim in is noted in `words`.
+    async fn vote(&self, claim: &Claim, attempt: u64, words: &mut [Option<Word>]) -> Outcome {
+        let value = format!("{}-{attempt} {}", claim.id, claim.holder.encode());
+        let ask = || {
+            request_for(&scripts::ATTEMPT, claim)
+                .arg(attempt)
+                .arg(&value)
+                .arg(mode(claim))
+                .arg(milliseconds(claim.ttl))
+                .arg(fence_ms(claim.ttl))
+        };
+        let mut answers = self.nodes.ask(0..self.nodes.len(), ask);
+        let (mut free_in, mut last) = (None, None);
+        while let Some((node, answer)) = answers.next().await {
+            words[node] = Some(read_word(answer, &mut free_in, &mut last));
+            match ballot::first_round(words) {
+                Verdict::Open => {}
+                Verdict::Holds(token) => return Outcome::Holds(token),
+                Verdict::Raise(number) => return self.settle(claim, number, words).await,
+                Verdict::Fails => break,
+            }
+        }
+        let silent = words.iter().filter(|word| matches!(word, Some(Word::Silent))).count();
+        if silent >= quorum(words.len()) { Outcome::Silence(last) } else { Outcome::Busy(free_in) }
+    }
+
+    /// Asks the nodes that let the claim in for one number, until a majority has given it.
+    async fn settle(&self, claim: &Claim, number: u64, words: &[Option<Word>]) -> Outcome {
+        let mut number = number;
+        let mut given: Vec<Option<Given>> = words
+            .iter()
+            .map(|word| match word {
+                Some(Word::In(own)) if *own == number => Some(Given::Yes),
+                Some(Word::In(_)) => None,
+                _ => Some(Given::No),
+            })
+            .collect();
+        for _ in 0..MORE_ROUNDS {
+            let asked: Vec<usize> = (0..given.len()).filter(|node| given[*node].is_none()).collect();
+            let ask = || {
+                let request = request(&scripts::RAISE, &claim.name).arg(claim.id.to_string());
+                request.arg(number).arg(fence_ms(claim.ttl))
+            };
+            let mut answers = self.nodes.ask(asked.into_iter(), ask);
+            let verdict = loop {
+                let Some((node, answer)) = answers.next().await else {
+                    break ballot::further_round(number, &given);
+                };
+                given[node] = Some(read_given(answer));
+                match ballot::further_round(number, &given) {
+                    Verdict::Open => {}
+                    settled => break settled,
+                }
+            };
+            match verdict {
+                Verdict::Holds(token) => return Outcome::Holds(token),
+                Verdict::Raise(next) => number = next,
+                Verdict::Open | Verdict::Fails => break,
+            }
+            // Whoever is still inside is asked for the new number.
+            for word in &mut given {
+                *word = if matches!(word, Some(Given::No)) { Some(Given::No) } else { None };
+            }
+        }
+        Outcome::Busy(None)
+    }
+
+    /// Takes back what an attempt left, at every node, also at those that did not answer. Waits only for those that
+    /// let it in; the attempt's number keeps a late one from hurting the next attempt.
+    async fn withdraw(&self, claim: &Claim, attempt: u64, words: &[Option<Word>]) {
+        let ask = || request_for(&scripts::LEAVE, claim).arg(attempt).arg(milliseconds(claim.ttl));
+        let mut answers = self.nodes.ask(0..self.nodes.len(), ask);
+        let mut inside = words.iter().filter(|word| matches!(word, Some(Word::In(_)))).count();
+        while inside > 0
+            && let Some((node, _)) = answers.next().await
+        {
+            inside -= usize::from(matches!(words[node], Some(Word::In(_))));
+        }
+    }
+
+    /// Asks to be woken; how long to sleep at most.
+    async fn ask_to_be_woken(&self, claim: &Claim) -> Duration {
+        let ask = || {
+            let request = request(&scripts::WAIT, &claim.name).arg(&self.channel).arg(claim.id.to_string());
+            request.arg(mode(claim)).arg(milliseconds(claim.ttl))
+        };
+        let mut answers = self.nodes.ask(0..self.nodes.len(), ask);
+        let (mut free, mut ours, mut left_ms) = (0, true, u64::MAX);
+        while let Some((_, answer)) = answers.next().await {
+            let Ok(Value::Array(words)) = answer else { continue };
+            let numbers: Vec<i64> = words.iter().filter_map(integer).collect();
+            let [node_left_ms, node_ours] = numbers[..] else {
+                free += 1;
+                continue;
+            };
+            ours &= node_ours == 1;
+            left_ms = left_ms.min(u64::try_from(node_left_ms).unwrap_or(u64::MAX));
+        }
+        if free >= quorum(self.nodes.len()) {
+            return Duration::ZERO;
+        }
+        let pause_ms = rand::rng().random_range(if ours { OUR_PAUSE_MS } else { FOREIGN_PAUSE_MS });
+        Duration::from_millis(pause_ms.min(left_ms.saturating_add(1)))
+    }
+}
+
+fn split_pause() -> Duration {
+    Duration::from_micros(rand::rng().random_range(SPLIT_PAUSE_US))
+}
+
+fn read_word(
+    answer: RedisResult<Value>,
+    free_in: &mut Option<Duration>,
+    last: &mut Option<RedisError>,
+) -> Word {
+    let words = match answer {
+        Ok(Value::Array(words)) => words,
+        Ok(_) => return Word::Silent,
+        Err(error) => {
+            *last = Some(error);
+            return Word::Silent;
+        }
+    };
+    match words.iter().filter_map(integer).collect::<Vec<i64>>()[..] {
+        [1, number] => Word::In(u64::try_from(number).unwrap_or_default()),
+        [0, left_ms] => {
+            let left = u64::try_from(left_ms).ok().map(Duration::from_millis);
+            *free_in = (*free_in).max(left);
+            Word::Busy
+        }
+        _ => Word::Silent,
+    }
+}
+
+fn read_given(answer: RedisResult<Value>) -> Given {
+    let Ok(Value::Array(words)) = answer else { return Given::No };
+    match words.iter().filter_map(integer).collect::<Vec<i64>>()[..] {
+        [1] => Given::Yes,
+        [0, last] => u64::try_from(last).map_or(Given::No, Given::Beyond),
+        _ => Given::No,
+    }
+}
+
+impl Race for Shared {
+    fn abilities(&self) -> Abilities {
+        crate::STYLES[0]
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::Boot
+    }
+
+    fn ttl(&self, asked: Duration) -> Duration {
+        asked
+    }
+
+    async fn attempt(&self, claim: &Claim) -> Result<Answer> {
+        // Validity is the TTL less the time spent and the drift: it is counted from here (Law 5).
+        let sent: Moment = Clock::Boot.now();
+        let attempt = self.attempts.fetch_add(1, SeqCst) + 1;
+        let mut words = vec![None; self.nodes.len()];
+        let outcome = self.vote(claim, attempt, &mut words).await;
+        let in_time = Clock::Boot.now().since(sent) < claim.ttl;
+        match outcome {
+            Outcome::Holds(token) if in_time => {
+                return Ok(Answer::GrantedAsOf(Grant { token: Token(token) }, sent));
+            }
+            _ => self.withdraw(claim, attempt, &words).await,
+        }
+        match outcome {
+            Outcome::Silence(last) => Err(no_majority("take the lock", last)),
+            Outcome::Busy(free_in) => Ok(Answer::Busy { free_in }),
+            Outcome::Holds(_) => Ok(Answer::Busy { free_in: None }),
+        }
+    }
+
+    async fn changed(&self, claim: &Claim, _: Option<Duration>) -> Result<()> {
+        let turn = Arc::new(Notify::new());
+        let place = Place(&self.waiting, claim.id);
+        self.waiting.map().insert(claim.id, Arc::clone(&turn));
+        let pause = self.ask_to_be_woken(claim).await;
+        let _ = tokio::time::timeout(pause, turn.notified()).await;
+        drop(place);
+        tokio::time::sleep(split_pause()).await;
+        Ok(())
+    }
+
+    async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
+        let ask = || {
+            let one = |renewal: &Renewal| {
+                let request = request(&scripts::KEEP, &renewal.claim.name).arg(renewal.claim.id.to_string());
+                request.arg(milliseconds(renewal.ttl)).arg(fence_ms(renewal.ttl))
+            };
+            renewals.iter().map(one).collect()
+        };
+        let mut answers = self.nodes.ask_for_all(ask);
+        let needed = quorum(self.nodes.len());
+        let (mut kept, mut heard, mut last) = (vec![0; renewals.len()], 0, None);
+        while let Some((_, answer)) = answers.next().await {
+            match answer.and_then(|replies| replies.into_iter().collect::<RedisResult<Vec<Value>>>()) {
+                Err(error) => last = Some(error),
+                Ok(replies) => {
+                    heard += 1;
+                    for (count, reply) in kept.iter_mut().zip(&replies) {
+                        *count += usize::from(integer(reply) == Some(1));
+                    }
+                }
+            }
+            if kept.iter().all(|count| *count >= needed) {
+                break;
+            }
+        }
+        if heard < needed {
+            return Err(no_majority("renew", last));
+        }
+        // Too few have it, though a majority was heard: it is as good as lost, and saying so early is safe.
+        let dead = renewals.iter().zip(&kept).filter(|(_, count)| **count < needed);
+        Ok(Kept { dead: dead.map(|(renewal, _)| renewal.claim.id).collect(), as_of: None })
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<Left> {
+        let ask = || request_for(&scripts::LEAVE, claim).arg(0).arg(milliseconds(claim.ttl));
+        let (left, heard, last) = self.count(self.nodes.ask(0..self.nodes.len(), ask)).await;
+        let needed = quorum(self.nodes.len());
+        if heard < needed {
+            return Err(no_majority("free the lock", last));
+        }
+        let may_have_left = left + (self.nodes.len() - heard);
+        Ok(if left > 0 && may_have_left >= needed { Left::Left } else { Left::NotThere })
+    }
+
+    async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
+        view::list(&self.nodes, prefix, at_most).await
+    }
+
+    async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        let ask = || request(&scripts::EVICT, name).arg(id.to_string());
+        let (left, heard, last) = self.count(self.nodes.ask(0..self.nodes.len(), ask)).await;
+        if heard < quorum(self.nodes.len()) {
+            return Err(last.map_or_else(
+                || no_majority("evict a claim", None),
+                |error| failure(ENGINE, "evict a claim", error),
+            ));
+        }
+        Ok(left > 0)
+    }
+
+    async fn close(&self) {
+        self.nodes.close();
+    }
+}
+
+impl RedLock {
+    /// How many nodes say 1, how many say anything, and the last failure. Returns when a majority has said 1, and
+    /// lets the others go on alone.
+    async fn count(&self, mut answers: Answers<Value>) -> (usize, usize, Option<RedisError>) {
+        let (mut yes, mut heard, mut last) = (0, 0, None);
+        while let Some((_, answer)) = answers.next().await {
+            match answer {
+                Ok(reply) => {
+                    heard += 1;
+                    yes += usize::from(integer(&reply) == Some(1));
+                }
+                Err(error) => last = Some(error),
+            }
+            if yes >= quorum(self.nodes.len()) {
+                break;
+            }
+        }
+        (yes, heard, last)
+    }
+
+    /// Passes a wake on that reached nobody.
+    pub(crate) fn pass(self: &Arc<Self>, name: LockName) {
+        let lock = Arc::clone(self);
+        house::handle().spawn(async move {
+            let ask = || request(&scripts::PASS, &name);
+            let mut answers = lock.nodes.ask(0..lock.nodes.len(), ask);
+            while answers.next().await.is_some() {}
+        });
+    }
+}

@@ -1,0 +1,61 @@
+-- What every script of RedLock begins with.
+--
+-- KEYS 1  lock     held alone: a string '<id>-<attempt> <holder>', as every other client of RedLock writes one;
+--                  shared: a ZSET of such texts -> the time at which the share ends, in ms of this node's clock
+--      2  fence    '<number> <id>': the last number given here, and to whom
+--      3  waiting  ZSET '<channel> <id> <mode>' -> since when
+--      4  left     of attempt and leave: the mark of a claim that has left before it arrived
+local lock, fence, waiting = KEYS[1], KEYS[2], KEYS[3]
+local clock = redis.call('TIME')
+local now_ms = clock[1] * 1000 + math.floor(clock[2] / 1000)
+
+-- Reads '<id>-<attempt> …'; another client's value has no such form.
+local function read(value)
+  local id, attempt = string.match(value, '^(%x+)-(%d+) ')
+  return id, tonumber(attempt)
+end
+
+-- The value with which the claim holds here, and whether it is shared; or nothing.
+local function hold_of(claim)
+  local kind = redis.call('TYPE', lock).ok
+  if kind == 'string' then
+    local value = redis.call('GET', lock)
+    if read(value) == claim then return value, false end
+  elseif kind == 'zset' then
+    redis.call('ZREMRANGEBYSCORE', lock, '-inf', now_ms)
+    for _, value in ipairs(redis.call('ZRANGE', lock, 0, -1)) do
+      if read(value) == claim then return value, true end
+    end
+  end
+end
+
+-- A shared lock lives as long as its longest share.
+local function live(ttl_ms)
+  if redis.call('PTTL', lock) < ttl_ms then redis.call('PEXPIRE', lock, ttl_ms) end
+end
+
+local function last_number()
+  local last, owner = string.match(redis.call('GET', fence) or '0 -', '^(%d+) (%S+)$')
+  return tonumber(last), owner
+end
+
+-- Wakes who may have the lock now: the first, and if it wants to share, those behind it who do, too.
+local function wake()
+  local one_alone = true
+  while redis.call('EXISTS', lock) == 0 do
+    local first = redis.call('ZRANGE', waiting, 0, 0)[1]
+    if not first then return end
+    local channel, id, mode = string.match(first, '^(%S+) (%S+) (%S+)$')
+    if mode == 'exclusive' and not one_alone then return end
+    redis.call('ZREM', waiting, first)
+    if redis.call('PUBLISH', channel, id .. ' ' .. lock) > 0 then
+      if mode == 'exclusive' then return end
+      one_alone = false
+    end
+  end
+end
+
+local function remove(value, shared)
+  if shared then redis.call('ZREM', lock, value) else redis.call('DEL', lock) end
+  wake()
+end

@@ -1,0 +1,112 @@
+//! What a majority of the nodes shows.
+
+use crate::ENGINE;
+use crate::ballot::quorum;
+use crate::nodes::Nodes;
+use crate::scripts;
+use futures_util::future::join_all;
+use lockkeeper_core::{ClaimView, Demand, Error, Holder, LockView, Result, Standing, Token};
+use lockkeeper_redis::parts::{PlainKeys, Request, failure, integer, scan, text};
+use redis::{RedisResult, Value};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// A hold as one node has it.
+struct Hold {
+    value: String,
+    left: Option<Duration>,
+    shared: bool,
+    number: Option<u64>,
+}
+
+/// The locks in use, by name: what most of the nodes have.
+pub(crate) async fn list(nodes: &Nodes, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
+    let mut locks = Vec::new();
+    for name in names(nodes, prefix).await? {
+        let mut answers = nodes.ask(0..nodes.len(), || {
+            let keys = PlainKeys::of(&name);
+            Request::new(&scripts::LIST, &[keys.lock, keys.fence, keys.waiting])
+        });
+        let mut holds: BTreeMap<String, Vec<Hold>> = BTreeMap::new();
+        while let Some((_, answer)) = answers.next().await {
+            for hold in answer.ok().map(read).unwrap_or_default() {
+                holds.entry(id_of(&hold.value).to_owned()).or_default().push(hold);
+            }
+        }
+        let mut claims: Vec<ClaimView> = holds
+            .into_iter()
+            .filter(|(_, seen)| seen.len() >= quorum(nodes.len()))
+            .filter_map(|(id, seen)| claim_view(id, &seen))
+            .collect();
+        claims.sort_by_key(|claim| claim.token);
+        if !claims.is_empty() {
+            locks.push(LockView { name, claims });
+        }
+        if locks.len() >= at_most {
+            break;
+        }
+    }
+    Ok(locks)
+}
+
+/// The names that any node has.
+async fn names(nodes: &Nodes, prefix: &str) -> Result<BTreeSet<String>> {
+    let pattern = PlainKeys::pattern(prefix);
+    let found = join_all((0..nodes.len()).filter_map(|node| nodes.link(node)).filter(|link| link.is_up()).map(
+        async |link| -> RedisResult<Vec<String>> {
+            let mut names = scan(link, &pattern, "string").await?;
+            names.extend(scan(link, &pattern, "zset").await?);
+            Ok(names)
+        },
+    ))
+    .await;
+    let (good, bad): (Vec<_>, Vec<_>) = found.into_iter().partition(|names| names.is_ok());
+    if good.len() < quorum(nodes.len()) {
+        return Err(match bad.into_iter().find_map(RedisResult::err) {
+            Some(error) => failure(ENGINE, "list locks", error),
+            None => Error::temporary(ENGINE, "list locks", "no majority of the servers answers"),
+        });
+    }
+    let names = good.into_iter().flatten().flatten();
+    Ok(names.filter(|name| name.starts_with(prefix) && !PlainKeys::is_beside(name)).collect())
+}
+
+/// Reads `{number, owner, {value, ms left, 1 if shared}…}`.
+fn read(reply: Value) -> Vec<Hold> {
+    let Value::Array(words) = reply else { return Vec::new() };
+    let number = words.first().and_then(integer).and_then(|number| u64::try_from(number).ok());
+    let owner = words.get(1).and_then(text);
+    let holds = words.iter().skip(2).filter_map(|hold| {
+        let Value::Array(hold) = hold else { return None };
+        let value = hold.first().and_then(text)?;
+        let is_owner = owner.as_deref() == Some(id_of(&value));
+        Some(Hold {
+            left: hold.get(1).and_then(integer).and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis),
+            shared: hold.get(2).and_then(integer) == Some(1),
+            number: number.filter(|_| is_owner),
+            value,
+        })
+    });
+    holds.collect()
+}
+
+/// Ours read `<id>-<attempt> <holder>`; of another client's the whole value is its name.
+fn id_of(value: &str) -> &str {
+    value.split_once(' ').and_then(|(word, _)| word.split_once('-')).map_or(value, |(id, _)| id)
+}
+
+fn claim_view(id: String, seen: &[Hold]) -> Option<ClaimView> {
+    let first = seen.first()?;
+    let foreign = id == first.value;
+    let holder = first.value.split_once(' ').map_or(first.value.as_str(), |(_, holder)| holder);
+    Some(ClaimView {
+        id,
+        standing: Standing::Holds,
+        demand: if first.shared { Demand::Shared } else { Demand::Exclusive },
+        holder: Holder::decode(holder),
+        token: seen.iter().filter_map(|hold| hold.number).max().map(Token),
+        age: None,
+        ttl_left: seen.iter().filter_map(|hold| hold.left).min(),
+        foreign,
+    })
+}

@@ -1,0 +1,120 @@
+//! What the engine knows of its own claims: in which session they were made and where their nodes are.
+
+use lockkeeper_core::{ClaimId, Clock, Moment};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A claim's node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Node {
+    /// The session it lives and dies with.
+    pub(crate) session: i64,
+    pub(crate) path: String,
+    /// The transaction that made it, which tells it from a later node at the same path.
+    pub(crate) czxid: i64,
+    /// Plain style: the directory's version as this hold has set it.
+    pub(crate) version: Option<i32>,
+    /// The fencing token: the czxid of the claim's first node, which a downgrade replaces.
+    pub(crate) token: i64,
+}
+
+/// One claim, from just before its create is sent until it has left.
+#[derive(Debug, Clone)]
+pub(crate) struct Record {
+    pub(crate) session: i64,
+    pub(crate) node: Option<Node>,
+    /// A create was sent on this connection of the session, and its answer has not been seen (Law 4).
+    pub(crate) doubt: Option<u64>,
+    /// A delete was sent, and its answer has not been seen.
+    pub(crate) leaving: bool,
+    /// Paths of the nodes it waits for, as of its last look.
+    pub(crate) blockers: Vec<String>,
+    /// When it lapses unless its keeper renews it.
+    lapses_at: Moment,
+}
+
+/// The claims of this engine, by id.
+#[derive(Debug, Default)]
+pub(crate) struct Book(Mutex<HashMap<ClaimId, Record>>);
+
+impl Book {
+    fn records(&self) -> MutexGuard<'_, HashMap<ClaimId, Record>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn record(&self, id: ClaimId) -> Option<Record> {
+        self.records().get(&id).cloned()
+    }
+
+    pub(crate) fn node(&self, id: ClaimId) -> Option<Node> {
+        self.records().get(&id)?.node.clone()
+    }
+
+    /// To be noted before the create is sent: from here on there may be a node. An older doubt stays.
+    pub(crate) fn sending(&self, id: ClaimId, session: i64, epoch: u64) {
+        let mut records = self.records();
+        let record = records.entry(id).or_insert_with(|| Record {
+            session,
+            node: None,
+            doubt: None,
+            leaving: false,
+            blockers: Vec::new(),
+            lapses_at: Moment::NEVER,
+        });
+        if record.session != session {
+            (record.session, record.node, record.doubt) = (session, None, None);
+        }
+        record.doubt.get_or_insert(epoch);
+    }
+
+    /// The create sent last was answered; no doubt is left unless there was one before it.
+    pub(crate) fn made(&self, id: ClaimId, node: Node, epoch: u64) {
+        if let Some(record) = self.records().get_mut(&id) {
+            record.doubt = record.doubt.filter(|doubt| *doubt != epoch);
+            record.node = Some(node);
+        }
+    }
+
+    /// Where the claim's node is now.
+    pub(crate) fn moved(&self, id: ClaimId, node: Node) {
+        if let Some(record) = self.records().get_mut(&id) {
+            record.node = Some(node);
+        }
+    }
+
+    /// The keeper wants the claim to live this long from now on.
+    pub(crate) fn renewed(&self, id: ClaimId, ttl: Duration) {
+        if let Some(record) = self.records().get_mut(&id) {
+            record.lapses_at = Clock::Boot.now().plus(ttl);
+        }
+    }
+
+    /// The claims whose keeper has not renewed them in time.
+    pub(crate) fn lapsed(&self) -> Vec<(ClaimId, Node)> {
+        let now = Clock::Boot.now();
+        let records = self.records();
+        let lapsed = records.iter().filter(|(_, record)| record.lapses_at <= now);
+        lapsed.filter_map(|(id, record)| Some((*id, record.node.clone()?))).collect()
+    }
+
+    pub(crate) fn waits_for(&self, id: ClaimId, blockers: Vec<String>) {
+        if let Some(record) = self.records().get_mut(&id) {
+            record.blockers = blockers;
+        }
+    }
+
+    pub(crate) fn take_blockers(&self, id: ClaimId) -> Vec<String> {
+        self.records().get_mut(&id).map(|record| std::mem::take(&mut record.blockers)).unwrap_or_default()
+    }
+
+    pub(crate) fn leaving(&self, id: ClaimId) {
+        if let Some(record) = self.records().get_mut(&id) {
+            record.leaving = true;
+        }
+    }
+
+    pub(crate) fn forget(&self, id: ClaimId) {
+        self.records().remove(&id);
+    }
+}

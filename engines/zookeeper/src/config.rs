@@ -1,0 +1,177 @@
+//! The settings that an address gives.
+
+use crate::connection::timeout_for;
+use crate::keys::Naming;
+use crate::protocol::Acl;
+use lockkeeper_core::address::Address;
+use lockkeeper_core::{Error, Result};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
+
+const DEFAULT_PORT: u16 = 2181;
+const DEFAULT_TLS_PORT: u16 = 2281;
+const ALL_PERMISSIONS: i32 = 31;
+const READ_PERMISSION: i32 = 1;
+
+/// The styles of this engine, the default first.
+pub(crate) const QUEUE: &str = "queue";
+pub(crate) const PLAIN: &str = "plain";
+
+/// Everything a session and its locks need to know.
+pub(crate) struct Settings {
+    pub(crate) style: &'static str,
+    pub(crate) servers: Vec<(String, u16)>,
+    /// Empty, or a path without a slash at its end.
+    pub(crate) chroot: String,
+    /// Schemes and secrets.
+    pub(crate) auth: Vec<(String, String)>,
+    pub(crate) acl: Vec<Acl>,
+    pub(crate) naming: Naming,
+    /// The session timeout to ask for.
+    pub(crate) timeout: Duration,
+    pub(crate) tls: Option<TlsConnector>,
+}
+
+impl Settings {
+    pub(crate) fn from_address(mut address: Address, ttl: Duration) -> Result<Self> {
+        let style = address.take_style(&[QUEUE, PLAIN])?;
+        let auth = auth(&mut address)?;
+        let acl = acl(&mut address, !auth.is_empty())?;
+        let naming = address.take_parsed("names", "curator, curator-rw or kazoo")?.unwrap_or(Naming::Curator);
+        let tls = tls(&mut address)?;
+        address.finish()?;
+        let default_port = if tls.is_some() { DEFAULT_TLS_PORT } else { DEFAULT_PORT };
+        let servers: Vec<_> =
+            address.hosts.iter().map(|host| (host.name.clone(), host.port.unwrap_or(default_port))).collect();
+        if servers.is_empty() {
+            return Err(Error::invalid("no server in the address: write zookeeper://host1,host2/chroot"));
+        }
+        let chroot = address.path.trim_end_matches('/').to_owned();
+        if chroot.split('/').skip(1).any(|part| matches!(part, "" | "." | "..")) {
+            return Err(Error::invalid(format!("bad chroot {chroot:?}: write it like /team/locks")));
+        }
+        Ok(Self { style, servers, chroot, auth, acl, naming, timeout: timeout_for(ttl), tls })
+    }
+}
+
+/// `user:password@` in the address, or `auth=SCHEME:SECRET`.
+fn auth(address: &mut Address) -> Result<Vec<(String, String)>> {
+    let mut auth = Vec::new();
+    if let Some(user) = &address.user {
+        let password = address.password.clone().unwrap_or_default();
+        auth.push(("digest".to_owned(), format!("{user}:{password}")));
+    }
+    if let Some(text) = address.take("auth") {
+        let (scheme, secret) = text.split_once(':').ok_or_else(|| {
+            Error::invalid("bad parameter auth: expected SCHEME:SECRET, such as digest:user:password")
+        })?;
+        auth.push((scheme.to_owned(), secret.to_owned()));
+    }
+    Ok(auth)
+}
+
+/// Who may touch the nodes we make.
+fn acl(address: &mut Address, authenticated: bool) -> Result<Vec<Acl>> {
+    let everybody = |permissions| Acl { permissions, scheme: "world", id: "anyone" };
+    let creator = Acl { permissions: ALL_PERMISSIONS, scheme: "auth", id: "" };
+    let acl = match address.take("acl").as_deref() {
+        None | Some("open") => return Ok(vec![everybody(ALL_PERMISSIONS)]),
+        Some("creator") => vec![creator],
+        Some("creator-read") => vec![creator, everybody(READ_PERMISSION)],
+        Some(other) => {
+            return Err(Error::invalid(format!(
+                "bad parameter acl={other}: expected open, creator or creator-read"
+            )));
+        }
+    };
+    if authenticated {
+        Ok(acl)
+    } else {
+        Err(Error::invalid("acl=creator needs to know the creator: give user:password@ or auth=digest:…"))
+    }
+}
+
+/// `tls` with `ca` (the authority to trust), and `cert` and `key` if the server asks who we are.
+fn tls(address: &mut Address) -> Result<Option<TlsConnector>> {
+    let asked = address.take_flag("tls")?;
+    let (ca, cert, key) = (address.take("ca"), address.take("cert"), address.take("key"));
+    if !asked {
+        return match ca.or(cert).or(key) {
+            Some(_) => Err(Error::invalid("the parameters ca, cert and key need tls=true")),
+            None => Ok(None),
+        };
+    }
+    let ca = ca.ok_or_else(|| Error::invalid("tls=true needs ca=FILE: the authority to trust, as PEM"))?;
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(&ca)? {
+        roots.add(certificate).map_err(|error| unreadable(&ca, &error))?;
+    }
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::invalid(format!("TLS is not possible: {error}")))?
+        .with_root_certificates(roots);
+    let config = match (cert, key) {
+        (None, None) => builder.with_no_client_auth(),
+        (Some(cert), Some(key)) => {
+            let private = PrivateKeyDer::from_pem_file(&key).map_err(|error| unreadable(&key, &error))?;
+            builder
+                .with_client_auth_cert(certificates(&cert)?, private)
+                .map_err(|error| unreadable(&cert, &error))?
+        }
+        _ => return Err(Error::invalid("the parameters cert and key need each other")),
+    };
+    Ok(Some(TlsConnector::from(Arc::new(config))))
+}
+
+fn certificates(path: &str) -> Result<Vec<CertificateDer<'static>>> {
+    CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(|error| unreadable(path, &error))
+}
+
+fn unreadable(path: &str, error: &dyn std::fmt::Display) -> Error {
+    Error::invalid(format!("cannot use the PEM file {path}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(url: &str) -> Result<Settings> {
+        Settings::from_address(Address::parse(url)?, Duration::from_secs(10))
+    }
+
+    #[test]
+    fn an_address_gives_servers_chroot_and_authentication() {
+        let settings =
+            settings("zookeeper://ann:p%40ss@a,b:2182/team/locks/?acl=creator&style=plain").unwrap();
+        assert_eq!(settings.servers, [("a".to_owned(), 2181), ("b".to_owned(), 2182)]);
+        assert_eq!(settings.chroot, "/team/locks");
+        assert_eq!(settings.auth, [("digest".to_owned(), "ann:p@ss".to_owned())]);
+        assert_eq!(settings.acl[0].scheme, "auth");
+        assert_eq!(settings.style, PLAIN);
+        assert_eq!(settings.timeout, Duration::from_secs(15));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (url, why) in [
+            ("zookeeper:///x", "no server"),
+            ("zookeeper://a//b", "bad chroot"),
+            ("zookeeper://a?acl=creator", "needs to know the creator"),
+            ("zookeeper://a?acl=mine", "open, creator"),
+            ("zookeeper://a?auth=digest", "SCHEME:SECRET"),
+            ("zookeeper://a?names=java", "curator-rw"),
+            ("zookeeper://a?tls", "ca=FILE"),
+            ("zookeeper://a?ca=x", "tls=true"),
+            ("zookeeper://a?tls&ca=nowhere.pem", "nowhere.pem"),
+            ("zookeeper://a?style=row", "queue, plain"),
+            ("zookeeper://a?colour=red", "'colour'"),
+        ] {
+            let error = settings(url).err().expect(url).to_string();
+            assert!(error.contains(why), "{url}: {error}");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The task behind a session: connects, greets, pings, reads replies, and connects again.
+
+use crate::config::Settings;
+use crate::failure::{Failure, code};
+use crate::jute::Reader;
+use crate::protocol::{self, Header, Request, Welcome, XID_AUTH, XID_EVENT, XID_PING, XID_SET_WATCHES};
+use crate::transport::{self, Incoming, Outgoing};
+use crate::wire::{Shared, Status};
+use rand::seq::SliceRandom as _;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often a ping is sent, as a part of the session's timeout. Together with half a tick of the server (at
+/// most a quarter of the timeout, with the server's defaults) it is the third of the timeout that the keeper
+/// does not count on: see [`trusted`].
+const PINGS_PER_TIMEOUT: u32 = 12;
+
+/// How long a claim may be trusted after a request that reached the leader, of a session with this timeout.
+///
+/// A server that is not the leader tells it of our signs of life only every half tick. If it is cut off, the
+/// leader counts the timeout from an earlier sign than our last one: one ping and half a tick earlier.
+pub(crate) fn trusted(timeout: Duration) -> Duration {
+    timeout * 2 / 3
+}
+
+/// The timeout to ask for so that a claim may be trusted this long.
+pub(crate) fn timeout_for(trusted: Duration) -> Duration {
+    trusted * 3 / 2
+}
+
+/// Keeps a session connected until it is over. Runs on the house's runtime.
+pub(crate) async fn run(shared: Arc<Shared>, settings: Arc<Settings>) {
+    let mut order: Vec<usize> = (0..settings.servers.len()).collect();
+    order.shuffle(&mut rand::rng());
+    let mut pause = Duration::from_millis(10);
+    for (attempt, server) in order.iter().cycle().enumerate() {
+        let why = match greet(&shared, &settings, *server).await {
+            Ok((link, welcome)) => {
+                pause = Duration::from_millis(10);
+                let why = link.serve(&shared, &settings, &welcome).await;
+                tracing::debug!(session = welcome.session, %why, "the connection to ZooKeeper ended");
+                why
+            }
+            Err(failure) => failure,
+        };
+        let status = match why {
+            Failure::Expired => Status::Expired,
+            Failure::AuthFailed => Status::AuthFailed,
+            _ if shared.is_ended() => Status::Closed,
+            other => Status::Connecting(format!("{}: {other}", settings.servers[*server].0)),
+        };
+        let over = status.is_over();
+        shared.shut(status);
+        if over {
+            return;
+        }
+        if (attempt + 1).is_multiple_of(order.len()) {
+            // The session lives on at the server: be quick, but not busy.
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = shared.when_ended() => {}
+            }
+            pause = (pause * 2).min(Duration::from_millis(200));
+        }
+    }
+}
+
+/// One connection.
+struct Link {
+    incoming: Incoming,
+    outgoing: Outgoing,
+    buffer: Vec<u8>,
+}
+
+fn lost(error: impl std::fmt::Display) -> Failure {
+    Failure::Unknown(error.to_string())
+}
+
+/// Connects to one server and opens the session there, or takes it up again.
+async fn greet(shared: &Shared, settings: &Settings, server: usize) -> Result<(Link, Welcome), Failure> {
+    let patience = (settings.timeout / 4).clamp(Duration::from_millis(250), Duration::from_secs(5));
+    let greeting = async {
+        let (incoming, outgoing) = transport::connect(settings, server).await.map_err(lost)?;
+        let mut link = Link { incoming, outgoing, buffer: Vec::new() };
+        let hello = {
+            let wire = shared.wire();
+            let timeout_ms = i32::try_from(settings.timeout.as_millis()).unwrap_or(i32::MAX);
+            protocol::hello(wire.last_zxid, timeout_ms, wire.session, &wire.password)
+        };
+        link.outgoing.write_all(&hello).await.map_err(lost)?;
+        let welcome = loop {
+            if let Some(body) = take_frame(&mut link.buffer)? {
+                break Welcome::read(&body)?;
+            }
+            link.incoming.read(&mut link.buffer).await.map_err(lost)?;
+        };
+        // Another session than ours means that everything of ours is gone, whatever still stands there.
+        let ours = shared.wire().session;
+        if welcome.session == 0 || (ours != 0 && ours != welcome.session) {
+            return Err(Failure::Expired);
+        }
+        Ok((link, welcome))
+    };
+    tokio::select! {
+        greeted = greeting => greeted,
+        () = tokio::time::sleep(patience) => Err(lost(format_args!("nothing within {patience:?}"))),
+        () = shared.when_ended() => Err(lost("the session was closed")),
+    }
+}
+
+/// The first whole message of the buffer.
+fn take_frame(buffer: &mut Vec<u8>) -> Result<Option<Vec<u8>>, Failure> {
+    let mut reader = Reader(buffer);
+    let Ok(length) = reader.int() else { return Ok(None) };
+    let length = usize::try_from(length).map_err(|_| lost("a message of negative length"))?;
+    let Ok(body) = reader.take(length) else { return Ok(None) };
+    let body = body.to_vec();
+    buffer.drain(..4 + length);
+    Ok(Some(body))
+}
+
+impl Link {
+    /// Serves until the connection ends; says why it ended.
+    async fn serve(self, shared: &Shared, settings: &Settings, welcome: &Welcome) -> Failure {
+        let timeout = Duration::from_millis(u64::try_from(welcome.timeout_ms).unwrap_or_default());
+        {
+            let mut wire = shared.wire();
+            wire.session = welcome.session;
+            wire.password.clone_from(&welcome.password);
+            wire.timeout = timeout;
+        }
+        let Self { mut incoming, mut outgoing, buffer } = self;
+        let auth = settings.auth.iter().map(|(scheme, secret)| Request::auth(scheme, secret.as_bytes()));
+        shared.open(outgoing.shared_stream(), auth);
+        tokio::select! {
+            failure = receive(&mut incoming, buffer, shared, timeout) => failure,
+            error = outgoing.pump(shared) => lost(error),
+            failure = farewell(shared) => failure,
+        }
+    }
+}
+
+/// Reads replies and events, and pings; ends when the server is silent for too long.
+async fn receive(
+    incoming: &mut Incoming,
+    mut buffer: Vec<u8>,
+    shared: &Shared,
+    timeout: Duration,
+) -> Failure {
+    let mut pings = tokio::time::interval(timeout / PINGS_PER_TIMEOUT);
+    pings.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let longest_silence = timeout * 2 / 5;
+    let mut heard = Instant::now();
+    let mut ticks = 0u32;
+    loop {
+        tokio::select! {
+            biased;
+            arrived = incoming.read(&mut buffer) => {
+                if let Err(error) = arrived {
+                    return lost(error);
+                }
+                heard = Instant::now();
+                if let Err(failure) = handle_all(&mut buffer, shared) {
+                    return failure;
+                }
+            }
+            _ = pings.tick() => {
+                if heard.elapsed() > longest_silence {
+                    return lost(format_args!("silent for {:?}", heard.elapsed()));
+                }
+                shared.send_aside(Request::ping());
+                ticks = ticks.wrapping_add(1);
+                if ticks.is_multiple_of(16 * PINGS_PER_TIMEOUT) {
+                    shared.wire().prune_watches();
+                }
+            }
+        }
+    }
+}
+
+/// Handles every whole message of the buffer.
+fn handle_all(buffer: &mut Vec<u8>, shared: &Shared) -> Result<(), Failure> {
+    let mut rest = Reader(buffer);
+    loop {
+        let mut peek = rest;
+        let Ok(length) = peek.int() else { break };
+        let length = usize::try_from(length).map_err(|_| lost("a message of negative length"))?;
+        let Ok(body) = peek.take(length) else { break };
+        handle(Reader(body), shared)?;
+        rest = peek;
+    }
+    let used = buffer.len() - rest.0.len();
+    buffer.drain(..used);
+    Ok(())
+}
+
+fn handle(mut reader: Reader<'_>, shared: &Shared) -> Result<(), Failure> {
+    let header = Header::read(&mut reader)?;
+    match (header.xid, header.code) {
+        (_, code::SESSION_EXPIRED) => Err(Failure::Expired),
+        (_, code::AUTH_FAILED) => Err(Failure::AuthFailed),
+        (XID_EVENT, _) => {
+            let path = protocol::event_path(&mut reader)?;
+            shared.wire().fired(&path);
+            Ok(())
+        }
+        (XID_PING | XID_AUTH | XID_SET_WATCHES, _) => Ok(()),
+        (xid, code) => {
+            let mut wire = shared.wire();
+            wire.last_zxid = wire.last_zxid.max(header.zxid);
+            let reply = wire.take_reply(xid).ok_or_else(|| lost("a reply nobody asked for"))?;
+            drop(wire);
+            let answer = if code == 0 { Ok(reader.0.to_vec()) } else { Err(Failure::Refused(code)) };
+            let _ = reply.send(answer);
+            Ok(())
+        }
+    }
+}
+
+/// Waits for the session's end, tells the server, and gives it a moment to agree: it closes the connection.
+async fn farewell(shared: &Shared) -> Failure {
+    shared.when_ended().await;
+    let (reply, closed) = tokio::sync::oneshot::channel();
+    shared.send(vec![(Request::close(), reply)]);
+    let _ = tokio::time::timeout(Duration::from_secs(2), closed).await;
+    lost("the session was closed")
+}

@@ -1,0 +1,85 @@
+//! Locks on ZooKeeper: claims are ephemeral nodes, named so that Curator and kazoo contend with them correctly.
+//!
+//! The page about this engine, its parameters and its limits is the README of this crate.
+
+mod book;
+mod common;
+mod config;
+mod connection;
+mod content;
+mod failure;
+mod jute;
+mod keys;
+mod lapse;
+mod look;
+mod plain;
+mod protocol;
+mod queue;
+mod session;
+mod sessions;
+mod sweep;
+mod transport;
+mod tree;
+mod wire;
+
+use config::{PLAIN, QUEUE, Settings};
+use failure::ENGINE;
+use lockkeeper_core::address::Address;
+use lockkeeper_core::{Abilities, CrashFrees, Engine, MIN_TTL, QueueEngine, RaceEngine, Result};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What each style can do.
+pub const STYLES: &[Abilities] = &[
+    Abilities {
+        engine: ENGINE,
+        style: QUEUE,
+        url: "zookeeper://host1,host2/chroot",
+        fair: true,
+        shared: true,
+        permits: true,
+        downgrade: true,
+        push: true,
+        across_processes: true,
+        across_machines: true,
+        token_survives_restart: true,
+        crash_frees: CrashFrees::WithinTtl,
+        min_ttl: MIN_TTL,
+    },
+    Abilities {
+        engine: ENGINE,
+        style: PLAIN,
+        url: "zookeeper://host1,host2/chroot?style=plain",
+        fair: false,
+        shared: false,
+        permits: false,
+        downgrade: false,
+        push: true,
+        across_processes: true,
+        across_machines: true,
+        token_survives_restart: true,
+        crash_frees: CrashFrees::WithinTtl,
+        min_ttl: MIN_TTL,
+    },
+];
+
+/// Opens a session with the ensemble that the address names.
+///
+/// The TTL is asked for when the session is opened; the server may give more or less, which
+/// [`Engine::ttl`] then tells.
+///
+/// Cancel safety: dropping the future closes what was opened.
+///
+/// # Errors
+/// [`Error::Invalid`](lockkeeper_core::Error::Invalid) for a bad address,
+/// [`Error::Engine`](lockkeeper_core::Error::Engine) when no server answers or it refuses us.
+pub async fn connect(address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
+    let settings = Arc::new(Settings::from_address(address, ttl)?);
+    let style = settings.style;
+    let sessions = sessions::Sessions::open(settings).await.map_err(|failure| failure.to_error("connect"))?;
+    Ok(if style == PLAIN {
+        Arc::new(RaceEngine(plain::ZooKeeperPlain::new(sessions)))
+    } else {
+        Arc::new(QueueEngine(queue::ZooKeeperQueue::new(sessions)))
+    })
+}

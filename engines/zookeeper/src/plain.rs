@@ -1,0 +1,216 @@
+//! The plain style: everybody tries to create one ephemeral node, and the losers watch it.
+
+use crate::book::Node;
+use crate::common::{Common, token_of, view};
+use crate::content::Content;
+use crate::failure::{ENGINE, Failure, code};
+use crate::keys::PLAIN_NODE;
+use crate::protocol::{Mode, Outcome, Step};
+use crate::session::Session;
+use crate::sessions::Sessions;
+use crate::tree;
+use crate::wire::Bell;
+use lockkeeper_core::{
+    Abilities, Answer, Claim, ClaimId, Clock, Demand, Error, Grant, Kept, Left, LockName, LockView, Race,
+    Renewal, Result,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a lock's directory may vanish under our hands: the server removes it when it is empty.
+const PARENT_TRIES: usize = 5;
+/// How often a release is sent again when the lock changed hands or the connection broke meanwhile.
+const FREE_TRIES: usize = 3;
+/// A watch is not lost by the protocol; this is the poll beneath it all the same (Law 10).
+const SLOW_POLL: Duration = Duration::from_secs(60);
+
+/// The plain style on one ensemble.
+///
+/// The hold is one node. Taking it also raises its directory's version, and a release checks that version in the
+/// same transaction as it deletes: a late release never frees a successor's hold (Q7).
+#[derive(Debug)]
+pub(crate) struct ZooKeeperPlain(Arc<Common>);
+
+impl ZooKeeperPlain {
+    pub(crate) fn new(sessions: Sessions) -> Self {
+        Self(Common::start(sessions))
+    }
+
+    async fn take(&self, session: &Session, claim: &Claim, directory: &str) -> Result<Answer> {
+        let failed = |failure: Failure| failure.to_error("take the lock");
+        let common = &self.0;
+        let path = format!("{directory}/{PLAIN_NODE}");
+        let data = Content::of(claim, claim.demand, None);
+        let acl = &common.sessions.settings().acl;
+        let steps = [
+            Step::Create { path: &path, data: &data, acl, mode: Mode::Ephemeral },
+            Step::Touch { path: directory },
+        ];
+        for _ in 0..PARENT_TRIES {
+            let epoch = session.epoch();
+            common.book.sending(claim.id, session.id(), epoch);
+            match session.multi(&steps, common.limit()).await {
+                Ok(outcomes) => {
+                    let node = node(session, path, &outcomes).ok_or_else(|| {
+                        failed(Failure::Unknown("the answer does not fit the question".into()))
+                    })?;
+                    let token = token_of(node.token);
+                    common.book.made(claim.id, node, epoch);
+                    common.book.renewed(claim.id, claim.ttl);
+                    return Ok(Answer::Granted(Grant { token }));
+                }
+                Err(Failure::Refused(code::NODE_EXISTS)) => {
+                    common.book.forget(claim.id);
+                    return Ok(Answer::Busy { free_in: None });
+                }
+                Err(Failure::Refused(code::NO_NODE)) => {
+                    common.make_parents(session, directory).await.map_err(failed)?;
+                }
+                Err(failure) => return Err(failed(failure)),
+            }
+        }
+        Err(Error::temporary(ENGINE, "take the lock", "its directory vanished again and again"))
+    }
+
+    /// The claim's hold as the server has it: the directory's version, read first, and the node.
+    async fn find(&self, session: &Session, directory: &str, id: ClaimId) -> Result<Option<Node>, Failure> {
+        let (limit, path) = (self.0.limit(), format!("{directory}/{PLAIN_NODE}"));
+        let found = async {
+            let version = session.exists(directory, limit).await?.version;
+            let (data, stat) = session.data(&path, limit).await?;
+            Ok((version, data, stat))
+        };
+        let (version, data, stat) = match found.await {
+            Err(Failure::Refused(code::NO_NODE)) => return Ok(None),
+            found => found?,
+        };
+        let is_ours = Content::read(&data).is_some_and(|content| content.claim == id.to_string());
+        let (session, czxid) = (stat.ephemeral_owner, stat.czxid);
+        Ok(is_ours.then_some(Node { session, path, czxid, version: Some(version), token: czxid }))
+    }
+
+    async fn leave_once(&self, claim: &Claim, directory: &str) -> Result<Left, Failure> {
+        let Some(record) = self.0.book.record(claim.id) else { return Ok(Left::NotThere) };
+        let Some(session) = self.0.sessions.living(record.session) else { return Ok(Left::NotThere) };
+        session.connected(self.0.limit()).await?;
+        let node = match record.node.filter(|_| record.doubt.is_none()) {
+            Some(node) => Some(node),
+            None => self.find(&session, directory, claim.id).await?,
+        };
+        let Some(node) = node else { return Ok(Left::NotThere) };
+        self.0.book.leaving(claim.id);
+        match self.0.remove(&session, &node).await? {
+            Left::NotThere if record.leaving => Ok(Left::Left),
+            left => Ok(left),
+        }
+    }
+}
+
+/// The node that was just made. Both steps are one transaction, so the directory's last change made it.
+fn node(session: &Session, path: String, outcomes: &[Outcome]) -> Option<Node> {
+    let [Outcome::Done, Outcome::Touched(directory)] = outcomes else { return None };
+    let (czxid, version) = (directory.mzxid, Some(directory.version));
+    Some(Node { session: session.id(), path, czxid, version, token: czxid }).filter(|_| !session.is_over())
+}
+
+impl Race for ZooKeeperPlain {
+    fn abilities(&self) -> Abilities {
+        crate::STYLES[1]
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::Boot
+    }
+
+    fn ttl(&self, _asked: Duration) -> Duration {
+        self.0.sessions.trusted()
+    }
+
+    async fn attempt(&self, claim: &Claim) -> Result<Answer> {
+        let failed = |failure: Failure| failure.to_error("take the lock");
+        let directory = self.0.directory(&claim.name);
+        let session = self.0.sessions.usable().await.map_err(failed)?;
+        let sent_before = self.0.book.record(claim.id).is_some_and(|record| record.session == session.id());
+        if sent_before
+            && let Some(node) = self.find(&session, &directory, claim.id).await.map_err(failed)?
+            && node.session == session.id()
+        {
+            let token = token_of(node.token);
+            self.0.book.moved(claim.id, node);
+            self.0.book.renewed(claim.id, claim.ttl);
+            return Ok(Answer::Granted(Grant { token }));
+        }
+        self.take(&session, claim, &directory).await
+    }
+
+    async fn changed(&self, claim: &Claim, _free_in: Option<Duration>) -> Result<()> {
+        let failed = |failure: Failure| failure.to_error("watch the holder");
+        let path = format!("{}/{PLAIN_NODE}", self.0.directory(&claim.name));
+        let session = self.0.sessions.usable().await.map_err(failed)?;
+        let bell = Bell::default();
+        let mut batch = session.batch();
+        let answer = batch.watch(&path, &bell);
+        batch.send();
+        match answer.within(self.0.limit()).await {
+            Ok(_) => {}
+            Err(Failure::Refused(code::NO_NODE)) => return Ok(()),
+            Err(failure) => return Err(failed(failure)),
+        }
+        tokio::select! {
+            () = bell.notified() => {}
+            () = session.over() => {}
+            () = tokio::time::sleep(SLOW_POLL) => {}
+        }
+        Ok(())
+    }
+
+    async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
+        self.0.keep(renewals).await
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<Left> {
+        let directory = self.0.directory(&claim.name);
+        let mut tries = 1;
+        loop {
+            match self.leave_once(claim, &directory).await {
+                Ok(left) => {
+                    self.0.book.forget(claim.id);
+                    return Ok(left);
+                }
+                Err(failure) if failure.is_unknown() && tries < FREE_TRIES => tries += 1,
+                Err(failure) => return Err(failure.to_error("free the lock")),
+            }
+        }
+    }
+
+    async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
+        let failed = |failure: Failure| failure.to_error("list locks");
+        let (limit, chroot) = (self.0.limit(), &self.0.sessions.settings().chroot);
+        let session = self.0.sessions.usable().await.map_err(failed)?;
+        let is_wanted = |child: &str| child == PLAIN_NODE;
+        let found = tree::find(&session, chroot, prefix, is_wanted, limit).await.map_err(failed)?;
+        let mut locks = Vec::new();
+        for lock in found.into_iter().take(at_most) {
+            let nodes =
+                tree::read_all(&session, &lock.directory, &lock.claims, limit).await.map_err(failed)?;
+            let claims: Vec<_> =
+                nodes.iter().map(|(name, data, stat)| view(name, Demand::Exclusive, data, stat)).collect();
+            if !claims.is_empty() {
+                locks.push(LockView::from_queue(lock.name, claims));
+            }
+        }
+        Ok(locks)
+    }
+
+    async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        let failed = |failure: Failure| failure.to_error("evict a claim");
+        let directory = self.0.directory(name);
+        let session = self.0.sessions.usable().await.map_err(failed)?;
+        let Some(node) = self.find(&session, &directory, id).await.map_err(failed)? else { return Ok(false) };
+        Ok(self.0.remove(&session, &node).await.map_err(failed)? == Left::Left)
+    }
+
+    async fn close(&self) {
+        self.0.sessions.close().await;
+    }
+}

@@ -1,0 +1,283 @@
+//! What the two ends of a session share: bytes to send, replies awaited, watches set.
+
+use crate::failure::Failure;
+use crate::protocol::Request;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, oneshot, watch};
+
+/// Where the answer to a request goes.
+pub(crate) type Reply = oneshot::Sender<Result<Vec<u8>, Failure>>;
+
+/// Rung once by a watch; a ring before anybody listens is kept.
+pub(crate) type Bell = Arc<Notify>;
+
+/// How a session is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// No connection now; says why not.
+    Connecting(String),
+    Connected,
+    /// The server says that it is over.
+    Expired,
+    AuthFailed,
+    /// We ended it.
+    Closed,
+}
+
+impl Status {
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self, Self::Expired | Self::AuthFailed | Self::Closed)
+    }
+
+    pub(crate) fn as_failure(&self) -> Option<Failure> {
+        match self {
+            Self::Connected => None,
+            Self::Connecting(why) => Some(Failure::NotSent(why.clone())),
+            Self::Expired | Self::Closed => Some(Failure::Expired),
+            Self::AuthFailed => Some(Failure::AuthFailed),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    wire: Mutex<Wire>,
+    pub(crate) status: watch::Sender<Status>,
+    /// Bytes are waiting that could not be written at once.
+    pub(crate) bytes_wait: Notify,
+    ended: AtomicBool,
+    end: Notify,
+}
+
+#[derive(Debug)]
+pub(crate) struct Wire {
+    /// Requests are taken.
+    open: bool,
+    /// How many connections the session has had.
+    epoch: u64,
+    /// For writing straight from the caller's thread, which saves a switch of threads; not with TLS.
+    stream: Option<Arc<TcpStream>>,
+    out: Vec<u8>,
+    in_flight: VecDeque<(i32, Reply)>,
+    last_xid: i32,
+    watches: HashMap<String, Vec<Weak<Notify>>>,
+    pub(crate) last_zxid: i64,
+    pub(crate) session: i64,
+    pub(crate) password: Vec<u8>,
+    pub(crate) timeout: Duration,
+}
+
+impl Shared {
+    pub(crate) fn new() -> Self {
+        let wire = Wire {
+            open: false,
+            epoch: 0,
+            stream: None,
+            out: Vec::new(),
+            in_flight: VecDeque::new(),
+            last_xid: 0,
+            watches: HashMap::new(),
+            last_zxid: 0,
+            session: 0,
+            password: vec![0; 16],
+            timeout: Duration::ZERO,
+        };
+        Self {
+            wire: Mutex::new(wire),
+            status: watch::Sender::new(Status::Connecting("no server has answered yet".into())),
+            bytes_wait: Notify::new(),
+            ended: AtomicBool::new(false),
+            end: Notify::new(),
+        }
+    }
+
+    pub(crate) fn wire(&self) -> MutexGuard<'_, Wire> {
+        self.wire.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends requests in one piece, so that nothing gets between them and one packet carries them.
+    pub(crate) fn send(&self, requests: Vec<(Request, Reply)>) {
+        let mut wire = self.wire();
+        if !wire.open {
+            drop(wire);
+            let failure = self.status.borrow().as_failure();
+            let failure = failure.unwrap_or(Failure::NotSent("the connection was just lost".into()));
+            for (_, reply) in requests {
+                let _ = reply.send(Err(failure.clone()));
+            }
+            return;
+        }
+        let mut bytes = Vec::new();
+        for (request, reply) in requests {
+            let xid = wire.next_xid();
+            bytes.extend(request.frame(xid));
+            wire.in_flight.push_back((xid, reply));
+        }
+        if wire.write(bytes) {
+            drop(wire);
+            self.bytes_wait.notify_one();
+        }
+    }
+
+    /// Sends something nobody awaits a reply to.
+    pub(crate) fn send_aside(&self, request: Request) {
+        if self.wire().write(request.frame(0)) {
+            self.bytes_wait.notify_one();
+        }
+    }
+
+    /// Begins to take requests, after these first ones.
+    pub(crate) fn open(&self, stream: Option<Arc<TcpStream>>, first: impl IntoIterator<Item = Request>) {
+        let mut wire = self.wire();
+        wire.stream = stream;
+        wire.out = first.into_iter().flat_map(|request| request.frame(0)).collect();
+        let first = wire.watches_again();
+        wire.out.extend(first);
+        wire.open = true;
+        wire.epoch += 1;
+        drop(wire);
+        self.bytes_wait.notify_one();
+        self.status.send_replace(Status::Connected);
+    }
+
+    /// The connection is gone; what was in flight has an unknown outcome.
+    pub(crate) fn shut(&self, status: Status) {
+        let mut wire = self.wire();
+        wire.open = false;
+        wire.stream = None;
+        wire.out.clear();
+        let in_flight = std::mem::take(&mut wire.in_flight);
+        if status.is_over() {
+            for bell in wire.watches.drain().flat_map(|(_, bells)| bells) {
+                ring(&bell);
+            }
+        }
+        drop(wire);
+        let failure = match &status {
+            Status::Connecting(why) => Failure::Unknown(why.clone()),
+            over => over.as_failure().unwrap_or(Failure::Expired),
+        };
+        // First the status: whoever gets a failure and asks again must not find 'connected'.
+        self.status.send_replace(status);
+        for (_, reply) in in_flight {
+            let _ = reply.send(Err(failure.clone()));
+        }
+    }
+
+    /// Asks the connection's task to end the session.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, SeqCst);
+        self.end.notify_one();
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended.load(SeqCst)
+    }
+
+    /// Resolves when the session is to end.
+    pub(crate) async fn when_ended(&self) {
+        while !self.is_ended() {
+            self.end.notified().await;
+        }
+    }
+}
+
+impl Wire {
+    pub(crate) fn identity(&self) -> (i64, Duration) {
+        (self.session, self.timeout)
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    fn next_xid(&mut self) -> i32 {
+        // Zero and below have meanings of their own.
+        self.last_xid = self.last_xid.checked_add(1).unwrap_or(1);
+        self.last_xid
+    }
+
+    /// Writes now what the socket takes; says whether something is left for the task.
+    fn write(&mut self, bytes: Vec<u8>) -> bool {
+        if let Some(stream) = &self.stream
+            && self.out.is_empty()
+        {
+            // A broken socket is found out by the task, which reads it.
+            let written = stream.try_write(&bytes).unwrap_or(0);
+            self.out.extend_from_slice(&bytes[written..]);
+        } else {
+            self.out.extend(bytes);
+        }
+        !self.out.is_empty()
+    }
+
+    /// Writes what waits, through the socket itself; an error ends the connection.
+    pub(crate) fn flush(&mut self, stream: &TcpStream) -> std::io::Result<()> {
+        while !self.out.is_empty() {
+            match stream.try_write(&self.out) {
+                Ok(written) => drop(self.out.drain(..written)),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn has_bytes(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    /// Takes the bytes that wait, for a stream that only its task can write.
+    pub(crate) fn take_bytes(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// The reply this number belongs to; replies come in the order of requests.
+    pub(crate) fn take_reply(&mut self, xid: i32) -> Option<Reply> {
+        let (expected, _) = self.in_flight.front()?;
+        if *expected != xid {
+            return None;
+        }
+        self.in_flight.pop_front().map(|(_, reply)| reply)
+    }
+
+    /// Remembers who wants to know of a node, before the request is sent. Nodes of claims are never made
+    /// twice, so an entry that outlives its node does no harm.
+    pub(crate) fn watch(&mut self, path: &str, bell: &Bell) {
+        let bells = self.watches.entry(path.to_owned()).or_default();
+        bells.retain(|bell| bell.strong_count() > 0);
+        bells.push(Arc::downgrade(bell));
+    }
+
+    /// A watch has fired, or the node was not there.
+    pub(crate) fn fired(&mut self, path: &str) {
+        for bell in self.watches.remove(path).into_iter().flatten() {
+            ring(&bell);
+        }
+    }
+
+    /// The watches to set again on a new connection, in packets the server takes; nobody's are forgotten.
+    fn watches_again(&mut self) -> Vec<u8> {
+        const PATHS_PER_PACKET: usize = 500;
+        self.watches.retain(|_, bells| bells.iter().any(|bell| bell.strong_count() > 0));
+        let paths: Vec<&str> = self.watches.keys().map(String::as_str).collect();
+        let packets = paths.chunks(PATHS_PER_PACKET);
+        let last = self.last_zxid;
+        packets.flat_map(|paths| Request::set_watches(last, paths.iter().copied()).frame(0)).collect()
+    }
+
+    /// Forgets watches nobody waits for any more.
+    pub(crate) fn prune_watches(&mut self) {
+        self.watches.retain(|_, bells| bells.iter().any(|bell| bell.strong_count() > 0));
+    }
+}
+
+fn ring(bell: &Weak<Notify>) {
+    if let Some(bell) = bell.upgrade() {
+        bell.notify_one();
+    }
+}

@@ -1,0 +1,20 @@
+//! The conformance suite on the style 'queue', on one server.
+
+use lockkeeper_conformance::{Subject, Suite};
+use lockkeeper_testkit::ZooKeeper;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longer than the server needs to start again, which it does while other cases hold locks.
+const SHORT_TTL: Duration = Duration::from_secs(4);
+
+fn main() -> std::process::ExitCode {
+    Suite::new(lockkeeper_zookeeper::STYLES[0]).run(|| {
+        let server = Arc::new(ZooKeeper::start());
+        let again = Arc::clone(&server);
+        Subject::at(server.url())
+            .short_ttl(SHORT_TTL)
+            .restart(move || again.servers()[0].restart())
+            .keep(server)
+    })
+}

@@ -1,0 +1,125 @@
+//! What a wait and a hand-over cost the server, by the server's own counters.
+
+mod common;
+
+use common::{PATIENCE, connect, unique};
+use lockkeeper_core::{Guard, Keeper};
+use lockkeeper_testkit::{ZooKeeper, wait_until};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+const TTL: Duration = Duration::from_secs(40);
+
+/// A server of its own: its counters must not count anybody else.
+struct Counted(ZooKeeper);
+
+impl Counted {
+    fn value(&self, key: &str) -> i64 {
+        let all = self.0.four_letter(0, "mntr");
+        let line = all.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('\t'));
+        line.unwrap_or_else(|| panic!("no {key} in:\n{all}")).trim().parse::<f64>().unwrap() as i64
+    }
+
+    /// How many watches were set off by nodes that were deleted.
+    fn watch_events(&self) -> i64 {
+        self.value("zk_sum_node_deleted_watch_count")
+    }
+
+    fn watches(&self) -> i64 {
+        self.value("zk_watch_count")
+    }
+
+    fn requests(&self) -> i64 {
+        self.value("zk_packets_received")
+    }
+}
+
+async fn keepers(server: &Counted, query: &str, count: usize) -> Vec<Keeper> {
+    let mut keepers = Vec::new();
+    for _ in 0..count {
+        keepers.push(connect(&format!("{}{query}", server.0.url()), TTL).await.unwrap());
+    }
+    keepers
+}
+
+/// Lets so many wait for a lock that is held, spread over the keepers.
+async fn wait_in_line(keepers: &[Keeper], name: &str, waiters: usize, server: &Counted) -> JoinSet<Guard> {
+    let mut waiting = JoinSet::new();
+    for number in 0..waiters {
+        let mutex = keepers[number % keepers.len()].mutex(name);
+        waiting.spawn(async move { mutex.lock().await.unwrap() });
+    }
+    let count = i64::try_from(waiters.min(keepers.len())).unwrap();
+    wait_until("everybody watches", PATIENCE * 4, || server.watches() >= count);
+    waiting
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_thousand_waiters_a_release_sets_off_one_watch() {
+    const WAITERS: usize = 1000;
+    let server = Counted(ZooKeeper::start());
+    let keepers = keepers(&server, "", 10).await;
+    let name = unique("thousand");
+    let mut guard = keepers[0].mutex(&name).lock().await.unwrap();
+    let mut waiting = wait_in_line(&keepers, &name, WAITERS, &server).await;
+    wait_until("each has a watch", PATIENCE * 4, || server.watches() == WAITERS as i64);
+    for released in 1..=20 {
+        let before = server.watch_events();
+        guard.release().await.unwrap();
+        guard = timeout(PATIENCE, waiting.join_next()).await.unwrap().unwrap().unwrap();
+        assert_eq!(server.watch_events() - before, 1, "release {released}");
+    }
+    waiting.abort_all();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_the_plain_style_a_release_wakes_everybody_and_the_page_says_so() {
+    const WAITERS: usize = 100;
+    let server = Counted(ZooKeeper::start());
+    // One watch for each session and node: so many sessions as waiters.
+    let keepers = keepers(&server, "?style=plain", WAITERS).await;
+    let name = unique("herd");
+    let guard = keepers[0].mutex(&name).lock().await.unwrap();
+    let mut waiting = wait_in_line(&keepers, &name, WAITERS, &server).await;
+    let before = server.watch_events();
+    guard.release().await.unwrap();
+    let guard = timeout(PATIENCE, waiting.join_next()).await.unwrap().unwrap().unwrap();
+    assert_eq!(server.watch_events() - before, WAITERS as i64);
+    waiting.abort_all();
+    drop(guard);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hand_over_costs_five_requests_with_any_number_of_waiters() {
+    const HAND_OVERS: usize = 400;
+    let server = Counted(ZooKeeper::start());
+    for clients in [16, 200] {
+        let keepers = keepers(&server, "", 16).await;
+        let name = unique("hand-over");
+        let guard = keepers[0].mutex(&name).lock().await.unwrap();
+        let mut waiting = JoinSet::new();
+        let turns = HAND_OVERS / clients;
+        for number in 0..clients {
+            let mutex = keepers[number % keepers.len()].mutex(&name);
+            waiting.spawn(async move {
+                for _ in 0..turns {
+                    mutex.lock().await.unwrap().release().await.unwrap();
+                }
+            });
+        }
+        wait_until("each has a watch", PATIENCE * 2, || server.watches() == clients as i64);
+        let (requests, start) = (server.requests(), std::time::Instant::now());
+        guard.release().await.unwrap();
+        while let Some(done) = timeout(PATIENCE * 4, waiting.join_next()).await.unwrap() {
+            done.unwrap();
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        let asked = server.requests() - requests;
+        // Pings and renewals of sixteen sessions, at most so many a second each.
+        let aside = (seconds * 16.0 * 2.0) as i64 + 16 * 2;
+        let hand_overs = (clients * turns) as i64;
+        println!("{clients} clients: {asked} requests for {hand_overs} hand-overs in {seconds:.1} s");
+        assert!(asked - aside <= 5 * hand_overs, "{asked} requests for {hand_overs} hand-overs");
+    }
+}

@@ -1,0 +1,48 @@
+# A client on kazoo, led by lines on its standard input: kazoo_client.py SERVERS PATH lock|read|write [PATTERN…]
+#
+#   acquire         waits for the lock, then answers 'acquired'
+#   release         answers 'released'
+#   count FILE N    N times: acquire, raise the number in the file without any protection, release; 'counted'
+#   pairs MS        acquires and releases for so long, answers how often
+#
+# The patterns are those of other clients' names that kazoo is to count as contenders.
+
+import sys
+import time
+
+from kazoo.client import KazooClient
+
+servers, path, kind, *patterns = sys.argv[1:]
+client = KazooClient(hosts=servers, timeout=10)
+client.start()
+recipe = {"lock": client.Lock, "read": client.ReadLock, "write": client.WriteLock}[kind]
+lock = recipe(path, "a kazoo client", extra_lock_patterns=patterns)
+
+
+def obey(command, *words):
+    if command == "acquire":
+        lock.acquire()
+        return "acquired"
+    if command == "release":
+        lock.release()
+        return "released"
+    if command == "count":
+        for _ in range(int(words[1])):
+            with lock:
+                with open(words[0]) as file:
+                    number = int(file.read())
+                with open(words[0], "w") as file:
+                    file.write(str(number + 1))
+        return "counted"
+    if command == "pairs":
+        end, pairs = time.monotonic() + int(words[0]) / 1000, 0
+        while time.monotonic() < end:
+            with lock:
+                pairs += 1
+        return str(pairs)
+    raise ValueError(command)
+
+
+for line in sys.stdin:
+    print(obey(*line.split()), flush=True)
+client.stop()

@@ -1,0 +1,245 @@
+//! Sessions that break, expire, move to another server or are watched by many, on real servers.
+
+mod common;
+
+use common::{PATIENCE, connect, keeper_with, server, unique};
+use lockkeeper_core::address::Address;
+use lockkeeper_core::{Error, Keeper, LockView, State};
+use lockkeeper_testkit::{Proxy, ZooKeeper, wait_until};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+use tokio::time::timeout;
+
+fn proxy_to(zookeeper: &ZooKeeper) -> Proxy {
+    Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, zookeeper.servers()[0].port())))
+}
+
+async fn through(proxy: &Proxy, query: &str, ttl: Duration) -> Keeper {
+    connect(&format!("zookeeper://{}{query}", proxy.addr()), ttl).await.expect("a keeper")
+}
+
+fn claims(locks: &[LockView]) -> usize {
+    locks.first().map_or(0, |lock| lock.claims.len())
+}
+
+/// Polls until the lock has so many claims.
+async fn until_claims(keeper: &Keeper, name: &str, count: usize) {
+    let reached = async {
+        while claims(&keeper.inspect(name).await.unwrap()) != count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, reached).await.unwrap_or_else(|_| panic!("{name} has not {count} claims"));
+}
+
+#[tokio::test]
+async fn the_keepers_ttl_is_what_the_negotiated_session_lets_it_trust() {
+    let long = connect(&server().url(), Duration::from_secs(20)).await.unwrap();
+    assert_eq!(long.ttl(), Duration::from_secs(20));
+    // The server allows sessions of 1 s to 60 s; a third is kept in reserve.
+    let longest = connect(&server().url(), Duration::from_secs(3600)).await.unwrap();
+    assert_eq!(longest.ttl(), Duration::from_secs(40));
+    let shortest = connect(&server().url(), Duration::from_millis(200)).await.unwrap();
+    assert_eq!(shortest.ttl().as_millis(), 666);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_connection_loses_neither_holds_nor_places() {
+    for query in ["", "?style=plain"] {
+        let proxy = proxy_to(server());
+        let keeper = through(&proxy, query, Duration::from_secs(10)).await;
+        let other = keeper_with(query).await;
+        let (held, awaited) = (unique("held"), unique("awaited"));
+        let guard = keeper.mutex(&held).lock().await.unwrap();
+        let blocker = other.mutex(&awaited).lock().await.unwrap();
+        let waiting = tokio::spawn({
+            let mutex = keeper.mutex(&awaited);
+            async move { mutex.lock().await }
+        });
+        if query.is_empty() {
+            until_claims(&other, &awaited, 2).await;
+        }
+        for _ in 0..3 {
+            proxy.reset();
+        }
+        assert!(other.mutex(&held).try_lock().await.unwrap().is_none());
+        blocker.release().await.unwrap();
+        let next = timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
+        assert_ne!(guard.state(), State::Lost);
+        next.release().await.unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_create_whose_reply_is_lost_is_found_again_or_removed() {
+    for query in ["", "?style=plain"] {
+        let proxy = proxy_to(server());
+        let keeper = through(&proxy, query, Duration::from_secs(6)).await;
+        let other = keeper_with(query).await;
+        // Found again: the join is repeated with the same id and must not stand behind itself. (The lock has
+        // been in use before, so that its directory exists and the first request is the create.)
+        let name = unique("again");
+        keeper.mutex(&name).lock().await.unwrap().release().await.unwrap();
+        proxy.cut_replies();
+        let joining = tokio::spawn({
+            let mutex = keeper.mutex(&name);
+            async move { mutex.lock().await }
+        });
+        until_claims(&other, &name, 1).await;
+        proxy.reset();
+        proxy.heal();
+        let guard = timeout(PATIENCE, joining).await.unwrap().unwrap().unwrap();
+        assert_eq!(claims(&other.inspect(&name).await.unwrap()), 1);
+        guard.release().await.unwrap();
+        until_claims(&other, &name, 0).await;
+        // Removed: nobody waits for it any more.
+        let name = unique("orphan");
+        keeper.mutex(&name).lock().await.unwrap().release().await.unwrap();
+        proxy.cut_replies();
+        let joining = tokio::spawn({
+            let mutex = keeper.mutex(&name);
+            async move { mutex.lock().await }
+        });
+        until_claims(&other, &name, 1).await;
+        joining.abort();
+        proxy.reset();
+        proxy.heal();
+        until_claims(&other, &name, 0).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_create_that_arrives_after_its_leave_is_swept_away() {
+    let proxy = proxy_to(server());
+    let keeper = through(&proxy, "", Duration::from_secs(4)).await;
+    let (other, name) = (keeper_with("").await, unique("late"));
+    keeper.mutex(&name).lock().await.unwrap().release().await.unwrap();
+    // Held up on its way, while the keeper gives the connection up and comes back on another.
+    proxy.cut_requests();
+    let wait = keeper.mutex(&name).lock_within(Duration::from_secs(3)).await;
+    assert!(!matches!(wait, Ok(Some(_))), "nothing has arrived");
+    proxy.heal();
+    until_claims(&other, &name, 0).await;
+    drop(timeout(PATIENCE, other.mutex(&name).lock()).await.unwrap().unwrap());
+    until_claims(&other, &name, 0).await;
+    timeout(PATIENCE, keeper.mutex(&name).lock()).await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_session_loses_its_claims_and_later_ones_get_a_new_session() {
+    for query in ["", "?style=plain"] {
+        let proxy = proxy_to(server());
+        let keeper = through(&proxy, query, Duration::from_secs(1)).await;
+        let other = keeper_with(query).await;
+        let (name, awaited) = (unique("expires"), unique("expires-waiting"));
+        let guard = keeper.mutex(&name).lock().await.unwrap();
+        let token = guard.token().unwrap();
+        let blocker = other.mutex(&awaited).lock().await.unwrap();
+        let waiting = tokio::spawn({
+            let mutex = keeper.mutex(&awaited);
+            async move { mutex.lock().await }
+        });
+        if query.is_empty() {
+            until_claims(&other, &awaited, 2).await;
+        }
+        proxy.cut();
+        let next = tokio::spawn({
+            let mutex = other.mutex(&name);
+            async move { mutex.lock().await }
+        });
+        timeout(PATIENCE, guard.lost()).await.unwrap();
+        assert!(!next.is_finished(), "lost comes before the next grant");
+        let next = timeout(PATIENCE, next).await.unwrap().unwrap().unwrap();
+        assert!(next.token().unwrap() > token);
+        if query.is_empty() {
+            let lost = timeout(PATIENCE, waiting).await.unwrap().unwrap();
+            assert!(matches!(lost, Err(Error::Lost { .. })), "{lost:?}");
+        }
+        proxy.heal();
+        assert_eq!(guard.state(), State::Lost);
+        next.release().await.unwrap();
+        // The server says that the session is over; the next claim is made in another one.
+        let again = timeout(PATIENCE, async {
+            loop {
+                match keeper.mutex(&name).lock_within(Duration::from_millis(700)).await {
+                    Ok(Some(guard)) => break guard,
+                    Ok(None) => {}
+                    Err(error) => assert!(error.is_temporary() || error.is_lost(), "{error}"),
+                }
+            }
+        });
+        let again = again.await.unwrap();
+        assert!(again.token().unwrap() > token);
+        drop(guard);
+        assert!(other.mutex(&name).try_lock().await.unwrap().is_none(), "a lost guard frees nothing");
+        again.release().await.unwrap();
+        blocker.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_closed_keeper_ends_its_session_at_once() {
+    let (keeper, other) = (keeper_with("").await, keeper_with("").await);
+    let name = unique("closed");
+    let guard = keeper.mutex(&name).lock().await.unwrap();
+    keeper.close().await;
+    assert_eq!(guard.state(), State::Lost);
+    drop(other.mutex(&name).try_lock().await.unwrap().expect("the lock is free"));
+}
+
+#[tokio::test]
+async fn nobody_there_is_an_error_that_names_the_server() {
+    let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let address = Address::parse(&format!("zookeeper://127.0.0.1:{port}")).unwrap();
+    let refused = lockkeeper_zookeeper::connect(address, Duration::from_secs(4)).await.err().unwrap();
+    assert!(refused.is_temporary());
+    assert!(refused.to_string().contains("127.0.0.1"), "{refused}");
+}
+
+#[tokio::test]
+async fn an_acl_keeps_strangers_out_and_lets_readers_look() {
+    let url = server().url();
+    let name = unique("private");
+    let owner_url = url.replace("zookeeper://", "zookeeper://ann:secret@") + "?acl=creator-read";
+    let owner = connect(&owner_url, Duration::from_secs(4)).await.unwrap();
+    let guard = owner.mutex(&name).lock().await.unwrap();
+    let stranger = keeper_with("").await;
+    let refused = stranger.mutex(&name).try_lock().await.unwrap_err();
+    assert!(!refused.is_temporary() && refused.to_string().contains("not authorised"), "{refused}");
+    let id = stranger.inspect(&name).await.unwrap()[0].claims[0].id.clone();
+    assert!(stranger.evict(&name, &id).await.is_err());
+    let friend = keeper_with("?auth=digest:ann:secret&acl=creator").await;
+    assert!(friend.mutex(&name).try_lock().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    friend.mutex(&name).lock().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_leader_costs_no_lock() {
+    let ensemble = ZooKeeper::ensemble(3);
+    for query in ["", "?style=plain"] {
+        let ttl = Duration::from_secs(20);
+        let keeper = connect(&format!("{}{query}", ensemble.url()), ttl).await.unwrap();
+        let other = connect(&format!("{}{query}", ensemble.url()), ttl).await.unwrap();
+        let name = unique("survives");
+        let guard = keeper.mutex(&name).lock().await.unwrap();
+        let waiting = tokio::spawn({
+            let mutex = other.mutex(&name);
+            async move { mutex.lock().await }
+        });
+        let dead = ensemble.kill_leader();
+        // Needs the majority, so it waits for the election.
+        let fresh = timeout(PATIENCE, keeper.mutex(unique("fresh")).lock()).await.unwrap().unwrap();
+        assert_ne!(guard.state(), State::Lost);
+        assert!(!waiting.is_finished());
+        let token = guard.token().unwrap();
+        guard.release().await.unwrap();
+        let next = timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
+        assert!(next.token().unwrap() > token);
+        fresh.release().await.unwrap();
+        next.release().await.unwrap();
+        ensemble.servers()[dead].restart();
+        wait_until("the ensemble is whole", PATIENCE, || ensemble.leader().is_some());
+    }
+}
