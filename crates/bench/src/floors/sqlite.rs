@@ -29,6 +29,7 @@ impl InsertAndDelete {
 impl Pairs for InsertAndDelete {
     fn pair(&self, lock: usize) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
+            let lock = i64::try_from(lock)?;
             {
                 let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
                 connection.prepare_cached(include_str!("sqlite/insert.sql"))?.execute([lock])?;
