@@ -50,10 +50,7 @@ fn start(engine: &str) -> Result<Place> {
         ),
         "mysql" => server(
             "mysql",
-            || {
-                let durable = ["--innodb-flush-log-at-trx-commit=1", "--skip-innodb-fast-shutdown"];
-                MariaDb::start_with(&[&durable[..1], &["--max-connections=600"]].concat())
-            },
+            || MariaDb::start_with(&["--innodb-flush-log-at-trx-commit=1", "--max-connections=600"]),
             MariaDb::url,
         ),
         _ => Err(format!("the bench cannot start {engine:?}; give a running one with --url").into()),

@@ -88,5 +88,5 @@ fn an_unknown_engine_is_refused() {
 fn a_running_engine_is_measured_by_its_url() {
     let results = json(&["--url", "memory:here", "--quick", "--repeat", "1", "--workloads", "uncontended"]);
     assert!(get(&results, "uncontended", "pairs/s") > 0.0);
-    assert_eq!(results["results"][0]["subject"]["name"], "memory queue memory:here");
+    assert_eq!(results["results"][0]["subject"]["name"], "memory queue memory://here");
 }

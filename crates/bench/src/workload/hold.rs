@@ -32,12 +32,14 @@ pub(crate) fn run(url: &str, name: &str, ttl: Option<Duration>) -> Result<()> {
     runtime::run(Threads::Many, LONGEST, async {
         let keeper = connect(url, ttl).await?;
         let guard = keeper.mutex(name).lock().await?;
+        let trusted_until_ns = AtomicU64::new(0);
+        // Before the word is given: whoever hears it may stop this process at once.
+        note_trust(&guard, &trusted_until_ns);
         helper::say(&Held)?;
         std::thread::spawn(|| {
             let _ = helper::wait_for_go();
             std::process::exit(0);
         });
-        let trusted_until_ns = AtomicU64::new(0);
         tokio::select! {
             _ = guard.lost() => {}
             () = watch_trust(&guard, &trusted_until_ns) => {}
@@ -53,10 +55,14 @@ pub(crate) fn run(url: &str, name: &str, ttl: Option<Duration>) -> Result<()> {
 /// Notes again and again until when the hold is trusted; does not end.
 async fn watch_trust(guard: &Guard, until_ns: &AtomicU64) {
     loop {
-        let (now, valid_for) = (Clock::Boot.now(), guard.valid_for());
-        if guard.state() != State::Lost && !valid_for.is_zero() {
-            until_ns.fetch_max(now.plus(valid_for).as_nanos(), Relaxed);
-        }
+        note_trust(guard, until_ns);
         tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn note_trust(guard: &Guard, until_ns: &AtomicU64) {
+    let (now, valid_for) = (Clock::Boot.now(), guard.valid_for());
+    if guard.state() != State::Lost && !valid_for.is_zero() {
+        until_ns.fetch_max(now.plus(valid_for).as_nanos(), Relaxed);
     }
 }
