@@ -1,0 +1,67 @@
+//! How many requests a server has served, in its own words.
+
+mod ask;
+pub(crate) mod redis;
+
+use crate::Result;
+use ::redis::aio::MultiplexedConnection;
+use lockkeeper::address::Address;
+
+/// Asks a server for its count of requests.
+pub(crate) enum Counter {
+    /// INFO commandstats.
+    Redis(MultiplexedConnection),
+    /// `mntr`: packets received.
+    ZooKeeper(Vec<String>),
+    /// `/metrics`: messages received by the services.
+    Etcd(Vec<String>),
+}
+
+impl Counter {
+    /// For the engine at this URL; `None` if it has no server, or its server no count.
+    pub(crate) async fn open(url: &str) -> Result<Option<Self>> {
+        let address = Address::parse(url)?;
+        let hosts = |port: u16| address.hosts.iter().map(|host| host.with_port(port)).collect();
+        Ok(match address.scheme.as_str() {
+            "redis" => Some(Self::Redis(redis::connect(&address).await?)),
+            "zookeeper" => Some(Self::ZooKeeper(hosts(2181))),
+            "etcd" => Some(Self::Etcd(hosts(2379))),
+            _ => None,
+        })
+    }
+
+    /// The requests since the server started.
+    pub(crate) async fn requests(&self) -> Result<u64> {
+        match self {
+            Self::Redis(connection) => redis::requests(connection.clone()).await,
+            Self::ZooKeeper(hosts) => ask::zookeeper_packets(hosts).await,
+            Self::Etcd(hosts) => ask::etcd_messages(hosts).await,
+        }
+    }
+}
+
+/// Counts the requests between two moments.
+pub(crate) struct Count {
+    counter: Option<Counter>,
+    before: u64,
+}
+
+impl Count {
+    /// From now on.
+    pub(crate) async fn start(url: &str) -> Result<Self> {
+        let counter = Counter::open(url).await?;
+        let before = match &counter {
+            Some(counter) => counter.requests().await?,
+            None => 0,
+        };
+        Ok(Self { counter, before })
+    }
+
+    /// Until now; `None` if nobody counts.
+    pub(crate) async fn so_far(&self) -> Result<Option<f64>> {
+        match &self.counter {
+            Some(counter) => Ok(Some(counter.requests().await?.saturating_sub(self.before) as f64)),
+            None => Ok(None),
+        }
+    }
+}

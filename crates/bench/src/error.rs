@@ -1,0 +1,7 @@
+//! Why a measurement, or the whole bench, did not come about.
+
+/// Any failure, told in its own words: the bench notes it beside the figure that is missing, and goes on.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// What the bench's functions return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,0 +1,51 @@
+//! The floor of Redis: SET NX PX, then compare-and-delete by EVALSHA, on one multiplexed connection.
+
+use super::Pairs;
+use crate::{Result, counters};
+use futures_util::future::BoxFuture;
+use lockkeeper::address::Address;
+use redis::Script;
+use redis::aio::MultiplexedConnection;
+
+/// Longer than any run.
+const EXPIRY_MS: u64 = 600_000;
+
+/// One connection for all locks, as the engine has.
+pub(crate) struct SetAndDelete {
+    connection: MultiplexedConnection,
+    delete: Script,
+    token: String,
+}
+
+impl SetAndDelete {
+    pub(crate) async fn connect(address: &Address) -> Result<Self> {
+        Ok(Self {
+            connection: counters::redis::connect(address).await?,
+            delete: Script::new(include_str!("compare_and_delete.lua")),
+            token: format!("{:032x}", rand::random::<u128>()),
+        })
+    }
+}
+
+impl Pairs for SetAndDelete {
+    fn pair(&self, lock: usize) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let mut connection = self.connection.clone();
+            // The token keeps runs apart, should one have been cut short.
+            let key = format!("lockkeeper-bench-floor:{}:{lock}", self.token);
+            let set: Option<String> = redis::cmd("SET")
+                .arg(&key)
+                .arg(&self.token)
+                .arg("NX")
+                .arg("PX")
+                .arg(EXPIRY_MS)
+                .query_async(&mut connection)
+                .await?;
+            if set.is_none() {
+                return Err("somebody else holds the floor's lock".into());
+            }
+            let deleted: u64 = self.delete.key(&key).arg(&self.token).invoke_async(&mut connection).await?;
+            if deleted == 1 { Ok(()) } else { Err("the floor's lock was gone before its release".into()) }
+        })
+    }
+}

@@ -1,0 +1,1 @@
+DELETE FROM floor WHERE lock = ?1

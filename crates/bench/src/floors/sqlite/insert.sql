@@ -1,0 +1,1 @@
+INSERT INTO floor (lock, holder) VALUES (?1, 'floor')

@@ -1,0 +1,104 @@
+//! Lines: one per engine, told apart by colour and by mark, so that a print without colours can be read.
+
+use super::axis::Axis;
+use super::bars::style;
+use crate::Result;
+use crate::summary::Unit;
+use crate::table::show;
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, VPos};
+
+const SIZE: (u32, u32) = (860, 420);
+const LEFT: i32 = 80;
+const RIGHT: i32 = 600;
+const TOP: i32 = 16;
+const BOTTOM: i32 = 370;
+const LEGEND: i32 = 625;
+
+/// Told apart by most eyes (after Okabe and Ito).
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+    RGBColor(150, 110, 0),
+    RGBColor(40, 40, 40),
+];
+
+/// One line: its points, from left to right.
+#[derive(Debug, Clone)]
+pub(crate) struct Line {
+    pub(crate) label: String,
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+/// A picture's canvas.
+type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// The picture; the text of the ticks on the lower axis is the caller's. `None` if there is nothing to draw.
+pub(crate) fn draw(
+    lines: &[Line],
+    ticks: &[(f64, String)],
+    across: &str,
+    unit: Unit,
+) -> Result<Option<String>> {
+    let points = || lines.iter().flat_map(|line| &line.points);
+    let horizontal =
+        Axis::over(points().map(|point| point.0).chain(ticks.iter().map(|tick| tick.0)), LEFT, RIGHT);
+    let vertical = Axis::over(points().map(|point| point.1), BOTTOM, TOP);
+    let (Some(horizontal), Some(vertical)) = (horizontal, vertical) else { return Ok(None) };
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        root.fill(&WHITE)?;
+        for value in vertical.gridlines() {
+            let y = vertical.pixel(value);
+            root.draw(&PathElement::new([(LEFT, y), (RIGHT, y)], BLACK.mix(0.15)))?;
+            root.draw(&Text::new(show(unit, value), (LEFT - 8, y), style(HPos::Right, VPos::Center, 0.6)))?;
+        }
+        for (value, text) in ticks {
+            let x = horizontal.pixel(*value);
+            root.draw(&PathElement::new([(x, BOTTOM), (x, BOTTOM + 5)], BLACK.mix(0.5)))?;
+            root.draw(&Text::new(text.clone(), (x, BOTTOM + 10), style(HPos::Center, VPos::Top, 0.6)))?;
+        }
+        let middle = (LEFT + RIGHT) / 2;
+        root.draw(&Text::new(
+            across.to_string(),
+            (middle, BOTTOM + 30),
+            style(HPos::Center, VPos::Top, 1.0),
+        ))?;
+        for (index, line) in lines.iter().enumerate() {
+            let pixels: Vec<(i32, i32)> = line
+                .points
+                .iter()
+                .map(|point| (horizontal.pixel(point.0), vertical.pixel(point.1)))
+                .collect();
+            draw_line(&root, index, &pixels)?;
+            let y = TOP + 10 + 20 * i32::try_from(index)?;
+            draw_line(&root, index, &[(LEGEND, y), (LEGEND + 24, y)])?;
+            root.draw(&Text::new(
+                line.label.clone(),
+                (LEGEND + 34, y),
+                style(HPos::Left, VPos::Center, 1.0),
+            ))?;
+        }
+        root.present()?;
+    }
+    Ok(Some(svg))
+}
+
+fn draw_line(root: &Canvas<'_>, index: usize, pixels: &[(i32, i32)]) -> Result<()> {
+    let colour = COLOURS[index % COLOURS.len()];
+    root.draw(&PathElement::new(pixels.to_vec(), colour.stroke_width(2)))?;
+    for &at in pixels {
+        match (index / COLOURS.len() + index) % 4 {
+            0 => root.draw(&Circle::new(at, 4, colour.filled()))?,
+            1 => root.draw(&TriangleMarker::new(at, 5, colour.filled()))?,
+            2 => root.draw(&Rectangle::new([(at.0 - 3, at.1 - 3), (at.0 + 3, at.1 + 3)], colour.filled()))?,
+            _ => root.draw(&Cross::new(at, 4, colour.stroke_width(2)))?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! How much is measured: every workload is bounded in count and in time.
+
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// The end of one measured run: whichever comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
+    /// At most so many turns.
+    pub turns: u64,
+    /// At most so long.
+    pub time: Duration,
+}
+
+/// The bounds of every workload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scale {
+    /// How often each run is repeated, interleaved with those of the other engines.
+    pub repetitions: usize,
+    /// How often the long ones (waiting, holding, pause) are repeated.
+    pub long_repetitions: usize,
+    /// The end of each run.
+    pub limit: Limit,
+    /// Locks of the spread workload.
+    pub spread: Vec<usize>,
+    /// Keepers on one lock.
+    pub keepers: Vec<usize>,
+    /// Processes on one lock.
+    pub processes: Vec<usize>,
+    /// Waiters on one lock.
+    pub waiters: Vec<usize>,
+    /// How long the waiters are watched while nothing happens.
+    pub idle: Duration,
+    /// Hand-overs through the waiters after that.
+    pub handovers: u64,
+    /// Locks held by one keeper.
+    pub held: usize,
+    /// Tasks on the read-write lock and on the semaphore.
+    pub tasks: usize,
+    /// Holders killed where the lock is then free at once.
+    pub kills: usize,
+    /// Holders killed where it is free when the TTL ends.
+    pub slow_kills: usize,
+    /// The TTL of the claims which are to expire; an engine may ask for more.
+    pub short_ttl: Duration,
+    /// A run that takes longer than this has hung, and is given up.
+    pub patience: Duration,
+}
+
+impl Scale {
+    /// Figures to quote: some minutes per engine.
+    pub fn full() -> Self {
+        Self {
+            repetitions: 5,
+            long_repetitions: 3,
+            limit: Limit { turns: 200_000, time: Duration::from_secs(2) },
+            spread: vec![64, 1_000],
+            keepers: vec![2, 16, 128],
+            processes: vec![16],
+            waiters: vec![200, 1_000],
+            idle: Duration::from_secs(5),
+            handovers: 100,
+            held: 10_000,
+            tasks: 64,
+            kills: 20,
+            slow_kills: 5,
+            short_ttl: Duration::from_secs(1),
+            patience: Duration::from_secs(90),
+        }
+    }
+
+    /// A first look: every engine in a few minutes.
+    pub fn quick() -> Self {
+        Self {
+            repetitions: 3,
+            long_repetitions: 1,
+            limit: Limit { turns: 20_000, time: Duration::from_millis(250) },
+            spread: vec![64],
+            keepers: vec![2, 16],
+            processes: vec![8],
+            waiters: vec![200],
+            idle: Duration::from_millis(1_500),
+            handovers: 50,
+            held: 500,
+            kills: 7,
+            slow_kills: 1,
+            patience: Duration::from_secs(15),
+            ..Self::full()
+        }
+    }
+
+    /// As little as there can be, for tests.
+    pub fn tiny() -> Self {
+        Self {
+            repetitions: 2,
+            long_repetitions: 1,
+            limit: Limit { turns: 60, time: Duration::from_secs(20) },
+            spread: vec![4],
+            keepers: vec![3],
+            processes: vec![2],
+            waiters: vec![5],
+            idle: Duration::from_millis(20),
+            handovers: 5,
+            held: 20,
+            tasks: 8,
+            kills: 2,
+            slow_kills: 1,
+            patience: Duration::from_secs(60),
+            ..Self::full()
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The servers that the bench starts, one per engine, all at the same time: runs are interleaved.
+
+use crate::Result;
+use lockkeeper_testkit::{Etcd, MariaDb, Postgres, Redis, ZooKeeper, install};
+use std::any::Any;
+use std::collections::HashMap;
+use tempfile::TempDir;
+
+/// RedLock nodes: the smallest number that outlives one.
+const REDLOCK_NODES: usize = 3;
+
+/// Running servers by engine; stopped on drop.
+#[derive(Default)]
+pub(crate) struct Servers(HashMap<String, Place>);
+
+/// Where an engine is reached, and what keeps it there.
+struct Place {
+    url: String,
+    _keeps: Box<dyn Any>,
+}
+
+impl Servers {
+    /// The engine's URL; starts its server if it does not run yet.
+    pub(crate) fn url(&mut self, engine: &str) -> Result<String> {
+        if !self.0.contains_key(engine) {
+            self.0.insert(engine.into(), start(engine)?);
+        }
+        Ok(self.0[engine].url.clone())
+    }
+}
+
+fn start(engine: &str) -> Result<Place> {
+    match engine {
+        // Named, so that all keepers of this process meet in it.
+        "memory" => Ok(Place { url: "memory:bench".into(), _keeps: Box::new(()) }),
+        "file" => in_directory(|path| format!("file:{path}/locks")),
+        "sqlite" => in_directory(|path| format!("sqlite:{path}/locks.db")),
+        "redis" => server("redis", Redis::start, Redis::url),
+        "redlock" => server("redis", || Redis::start_many(REDLOCK_NODES), |nodes| redlock_url(nodes)),
+        "zookeeper" => server("zookeeper", ZooKeeper::start, ZooKeeper::url),
+        "etcd" => server("etcd", Etcd::start, Etcd::url),
+        // Durable, as in production: the test kit's servers do not wait for the disk unless told to.
+        "postgres" => server(
+            "postgres",
+            || {
+                let durable = ["fsync=on", "synchronous_commit=on", "full_page_writes=on"];
+                Postgres::start_with(&[&durable[..], &["max_connections=600"]].concat())
+            },
+            Postgres::url,
+        ),
+        "mysql" => server(
+            "mysql",
+            || MariaDb::start_with(&["--innodb-flush-log-at-trx-commit=1", "--max-connections=600"]),
+            MariaDb::url,
+        ),
+        _ => Err(format!("the bench cannot start {engine:?}; give a running one with --url").into()),
+    }
+}
+
+fn in_directory(url: impl FnOnce(&str) -> String) -> Result<Place> {
+    let directory = TempDir::with_prefix("lockkeeper-bench-")?;
+    let path = directory.path().to_str().ok_or("the temporary directory's path is not UTF-8")?;
+    Ok(Place { url: url(path), _keeps: Box::new(directory) })
+}
+
+fn server<S: Send + 'static>(
+    package: &str,
+    start: impl FnOnce() -> S + Send + 'static,
+    url: impl FnOnce(&S) -> String,
+) -> Result<Place> {
+    install::check(package)?;
+    // The test kit panics when a server does not start; here, the other engines are still worth measuring.
+    let server = std::thread::spawn(start).join().map_err(|_| "its server did not start")?;
+    Ok(Place { url: url(&server), _keeps: Box::new(server) })
+}
+
+fn redlock_url(nodes: &[Redis]) -> String {
+    let hosts: Vec<String> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    format!("redlock://{}", hosts.join(","))
+}

@@ -1,0 +1,211 @@
+//! The workloads: what each is called, at which sizes it runs, and who can do it.
+
+mod contended;
+mod crash;
+pub(crate) mod hold;
+mod holding;
+mod mixed;
+mod pause;
+pub(crate) mod processes;
+mod settle;
+mod spread;
+mod uncontended;
+mod waiting;
+
+use crate::floors::Floor;
+use crate::helper::{self, Task};
+use crate::runtime::{self, Threads};
+use crate::scale::Scale;
+use crate::summary::Sample;
+use crate::{Result, measure::Latencies};
+use lockkeeper::Abilities;
+use serde::{Deserialize, Serialize};
+
+/// The shares of which latencies are shown.
+const SHARES: &[f64] = &[0.5, 0.99];
+
+/// A workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Workload {
+    /// One keeper, one lock: lock and release.
+    Uncontended,
+    /// Tasks on locks of their own over one keeper.
+    Spread,
+    /// Keepers of one process on one lock.
+    Contended,
+    /// Processes on one lock.
+    Processes,
+    /// 19 readers for one writer on one read-write lock.
+    ReadMostly,
+    /// Tasks on a semaphore of eight permits.
+    Semaphore,
+    /// Many who wait on one lock: what they cost while nothing happens, then how quickly it goes from hand to hand.
+    Waiting,
+    /// Many locks held by one keeper: what their renewals cost.
+    Holding,
+    /// The holder is killed: how long until the next one holds.
+    Crash,
+    /// The holder is stopped beyond its TTL and resumed: what it knows, and when.
+    Pause,
+}
+
+/// A size at which a workload runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) number: usize,
+    /// Of what; empty where there is only one size.
+    pub(crate) of: &'static str,
+}
+
+impl std::fmt::Display for Size {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.of.is_empty() { Ok(()) } else { write!(f, "{} {}", self.number, self.of) }
+    }
+}
+
+impl Workload {
+    /// Its name on the command line and in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Uncontended => "uncontended",
+            Self::Spread => "spread",
+            Self::Contended => "contended",
+            Self::Processes => "processes",
+            Self::ReadMostly => "read-mostly",
+            Self::Semaphore => "semaphore",
+            Self::Waiting => "waiting",
+            Self::Holding => "holding",
+            Self::Crash => "crash",
+            Self::Pause => "pause",
+        }
+    }
+
+    /// What it shows, in a sentence.
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::Uncontended => "One keeper locks and releases one lock that nobody else wants.",
+            Self::Spread => "Many tasks over one keeper, each with a lock of its own.",
+            Self::Contended => {
+                "Keepers, each with its own connection, want the same lock; it is held for no time."
+            }
+            Self::Processes => "Processes want the same lock; each should get its turn.",
+            Self::ReadMostly => "Tasks on one read-write lock; every twentieth turn is a write.",
+            Self::Semaphore => "Tasks on a semaphore of eight permits, one each.",
+            Self::Waiting => {
+                "One lock with many who wait: their cost while nothing happens, then the time from the call of \
+                 release to the return of the next one's lock."
+            }
+            Self::Holding => "Locks held by one keeper while nothing happens: the cost of keeping them.",
+            Self::Crash => {
+                "The process that holds is killed with SIGKILL: the time until the next one holds."
+            }
+            Self::Pause => {
+                "The process that holds is stopped beyond its TTL, and resumed: 'distrust to grant' is how long \
+                 before the next grant its own trust had ended."
+            }
+        }
+    }
+
+    /// All of them, in the order of a report.
+    pub fn all() -> Vec<Self> {
+        <Self as clap::ValueEnum>::value_variants().to_vec()
+    }
+
+    pub(crate) fn sizes(self, scale: &Scale) -> Vec<Size> {
+        let sizes = |numbers: &[usize], of| numbers.iter().map(|&number| Size { number, of }).collect();
+        match self {
+            Self::Spread => sizes(&scale.spread, "locks"),
+            Self::Contended => sizes(&scale.keepers, "keepers"),
+            Self::Processes => sizes(&scale.processes, "processes"),
+            Self::ReadMostly | Self::Semaphore => sizes(&[scale.tasks], "tasks"),
+            Self::Waiting => sizes(&scale.waiters, "waiters"),
+            Self::Holding => sizes(&[scale.held], "locks"),
+            Self::Uncontended | Self::Crash | Self::Pause => sizes(&[1], ""),
+        }
+    }
+
+    pub(crate) fn repetitions(self, scale: &Scale) -> usize {
+        match self {
+            // Many holders are killed within one run.
+            Self::Crash => 1,
+            Self::Waiting | Self::Holding | Self::Pause => scale.long_repetitions,
+            _ => scale.repetitions,
+        }
+    }
+
+    /// Why an engine is not asked to do this.
+    pub(crate) fn beyond(self, abilities: &Abilities) -> Option<&'static str> {
+        match self {
+            Self::ReadMostly if !abilities.shared => Some("has no read-write locks"),
+            Self::Semaphore if !abilities.permits => Some("has no semaphores"),
+            Self::Processes | Self::Crash | Self::Pause if !abilities.across_processes => {
+                Some("its locks live in one process")
+            }
+            _ => None,
+        }
+    }
+
+    /// One run on an engine.
+    pub(crate) fn run(self, url: &str, size: usize, scale: &Scale) -> Result<Sample> {
+        match self {
+            Self::Waiting | Self::Holding => {
+                let task = Task::Measure { url: url.into(), workload: self, size, scale: scale.clone() };
+                helper::measure(&task, scale.patience)
+            }
+            _ => self.run_here(url, size, scale),
+        }
+    }
+
+    /// One run on an engine, in this process.
+    pub(crate) fn run_here(self, url: &str, size: usize, scale: &Scale) -> Result<Sample> {
+        match self {
+            Self::Uncontended => {
+                runtime::run(Threads::One, scale.patience, uncontended::on_engine(url, scale.limit))
+            }
+            Self::Spread => {
+                runtime::run(Threads::Many, scale.patience, spread::on_engine(url, size, scale.limit))
+            }
+            Self::Contended => {
+                runtime::run(Threads::Many, scale.patience, contended::run(url, size, scale.limit))
+            }
+            Self::Processes => processes::run(url, size, scale),
+            Self::ReadMostly => {
+                runtime::run(Threads::Many, scale.patience, mixed::read_mostly(url, size, scale.limit))
+            }
+            Self::Semaphore => {
+                runtime::run(Threads::Many, scale.patience, mixed::semaphore(url, size, scale.limit))
+            }
+            Self::Waiting => runtime::run(Threads::Many, scale.patience, waiting::run(url, size, scale)),
+            Self::Holding => runtime::run(Threads::Many, scale.patience, holding::run(url, size, scale)),
+            Self::Crash => runtime::run(Threads::Many, scale.patience, crash::run(url, scale)),
+            Self::Pause => runtime::run(Threads::Many, scale.patience, pause::run(url, scale)),
+        }
+    }
+
+    /// Whether the workload has a raw floor.
+    pub(crate) fn has_floor(self) -> bool {
+        matches!(self, Self::Uncontended | Self::Spread)
+    }
+
+    /// One run of a floor, on the same server and with the same loop.
+    pub(crate) fn run_floor(self, floor: Floor, url: &str, size: usize, scale: &Scale) -> Result<Sample> {
+        match self {
+            Self::Spread => {
+                runtime::run(Threads::Many, scale.patience, spread::on_floor(floor, url, size, scale.limit))
+            }
+            _ => runtime::run(Threads::One, scale.patience, uncontended::on_floor(floor, url, scale.limit)),
+        }
+    }
+}
+
+/// The name of the number that is compared with the floor's.
+pub(crate) const PAIRS: &str = "pairs/s";
+
+/// What every loop of pairs reports.
+fn pairs_sample(latencies: &Latencies, seconds: f64, shares: &[f64]) -> Sample {
+    use crate::summary::Unit;
+    let rate = crate::measure::per_second(latencies.count(), seconds);
+    Sample::default().with(PAIRS, Unit::PerSecond, rate).with_latencies("", latencies, shares)
+}

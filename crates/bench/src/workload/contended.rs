@@ -1,0 +1,81 @@
+//! Keepers of one process, each with its own connection, on one lock.
+
+use super::SHARES;
+use crate::Result;
+use crate::counters::Count;
+use crate::measure::{Latencies, Pace, jain, per_second};
+use crate::scale::Limit;
+use crate::summary::{Sample, Unit};
+use crate::target::{close, connect, fresh_name};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use lockkeeper::{Keeper, Mutex};
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::task::JoinSet;
+
+/// Connections made at the same time.
+const CONNECTING: usize = 8;
+
+/// What one contender got.
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Turns {
+    pub(crate) waits: Latencies,
+    /// Those which ended after the time, too.
+    pub(crate) all: u64,
+    pub(crate) seconds: f64,
+}
+
+/// Locks and releases until the pace ends.
+pub(crate) async fn contend(mutex: &Mutex, pace: &Pace) -> Result<Turns> {
+    let mut turns = Turns::default();
+    while pace.take() {
+        let asked = Instant::now();
+        let guard = mutex.lock().await?;
+        let waited = asked.elapsed();
+        guard.release().await?;
+        turns.all += 1;
+        if pace.ended_in_time() {
+            turns.waits.record(waited);
+        }
+        // The others are to have their chance even where nothing has to be waited for.
+        tokio::task::yield_now().await;
+    }
+    turns.seconds = pace.seconds();
+    Ok(turns)
+}
+
+/// Hand-overs, waits and fairness.
+pub(crate) fn sample(contenders: &[Turns]) -> Sample {
+    let seconds = contenders.iter().map(|turns| turns.seconds).fold(0.0, f64::max);
+    let counts: Vec<u64> = contenders.iter().map(|turns| turns.waits.count()).collect();
+    let mut waits = Latencies::default();
+    contenders.iter().for_each(|turns| waits.merge(&turns.waits));
+    Sample::default()
+        .with("hand-overs/s", Unit::PerSecond, per_second(waits.count(), seconds))
+        .with_latencies("wait ", &waits, SHARES)
+        .with("fewest turns", Unit::Count, counts.iter().copied().min().unwrap_or_default() as f64)
+        .with("most turns", Unit::Count, counts.iter().copied().max().unwrap_or_default() as f64)
+        .with("Jain", Unit::Ratio, jain(&counts))
+}
+
+pub(crate) async fn run(url: &str, count: usize, limit: Limit) -> Result<Sample> {
+    let keepers: Vec<Keeper> =
+        stream::iter(0..count).map(|_| connect(url, None)).buffer_unordered(CONNECTING).try_collect().await?;
+    let name = fresh_name("contended");
+    let requests = Count::start(url).await?;
+    let pace = Arc::new(Pace::start(limit));
+    let mut tasks = JoinSet::new();
+    for keeper in &keepers {
+        let (mutex, pace) = (keeper.mutex(&name), Arc::clone(&pace));
+        tasks.spawn(async move { contend(&mutex, &pace).await });
+    }
+    let mut contenders = Vec::new();
+    while let Some(task) = tasks.join_next().await {
+        contenders.push(task??);
+    }
+    let requests = requests.so_far().await?;
+    futures_util::future::join_all(keepers.into_iter().map(close)).await;
+    let all: u64 = contenders.iter().map(|turns| turns.all).sum();
+    let each = requests.map(|requests| requests / all.max(1) as f64);
+    Ok(sample(&contenders).with_some("requests/hand-over", Unit::Ratio, each))
+}

@@ -1,0 +1,129 @@
+//! The report is a well-formed page with its pictures inside, whatever came out.
+
+use lockkeeper_bench::command::Outcome;
+use lockkeeper_bench::machine::Machine;
+use lockkeeper_bench::report;
+use lockkeeper_bench::scale::Scale;
+use lockkeeper_bench::summary::{Figure, Subject, Summary, Unit};
+
+fn figure(name: &str, unit: Unit, median: f64) -> Figure {
+    Figure { name: name.into(), unit, median, low: median * 0.9, high: median * 1.1 }
+}
+
+fn summary(workload: &str, engine: &str, size: usize, figures: Vec<Figure>) -> Summary {
+    Summary {
+        workload: workload.into(),
+        size: if size == 1 { String::new() } else { format!("{size} keepers") },
+        size_number: size,
+        subject: Subject { name: format!("{engine} queue"), engine: engine.into(), is_floor: false },
+        runs: 3,
+        figures,
+        curve: vec![(0.0, 1e-6), (0.5, 2e-6), (0.9, 5e-6), (0.99, 9e-5), (0.999, 1e-3)],
+        note: None,
+    }
+}
+
+fn outcome(results: Vec<Summary>) -> Outcome {
+    Outcome { version: "0.0.0", machine: Machine::here(), scale: Scale::tiny(), results }
+}
+
+fn everything() -> Outcome {
+    let mut results = Vec::new();
+    for (engine, rate) in [("file", 90_000.0), ("redis", 9_000.0)] {
+        results.push(summary("uncontended", engine, 1, vec![figure("pairs/s", Unit::PerSecond, rate)]));
+    }
+    let mut floor = summary("uncontended", "redis", 1, vec![figure("pairs/s", Unit::PerSecond, 10_000.0)]);
+    floor.subject = Subject { name: "raw <SET> & delete".into(), engine: "redis".into(), is_floor: true };
+    results.insert(1, floor);
+    for size in [2, 16] {
+        results.push(summary(
+            "contended",
+            "file",
+            size,
+            vec![figure("hand-overs/s", Unit::PerSecond, 5_000.0)],
+        ));
+    }
+    let figures =
+        vec![figure("hand-over p50", Unit::Seconds, 0.003), figure("hand-over p100", Unit::Seconds, 0.02)];
+    results.push(summary("crash", "file", 1, figures));
+    let mut failed = summary("crash", "redis", 1, Vec::new());
+    failed.note = Some("could not <connect> & \u{1b}[31mgave up".into());
+    failed.curve.clear();
+    results.push(failed);
+    outcome(results)
+}
+
+fn parse(page: &str) -> roxmltree::Document<'_> {
+    let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
+    roxmltree::Document::parse_with_options(page, options).unwrap_or_else(|error| panic!("{error}\n{page}"))
+}
+
+#[test]
+fn the_page_is_well_formed_and_has_a_table_per_workload_and_every_plot() {
+    let page = report::render(&everything()).unwrap();
+    let document = parse(&page);
+    let count = |tag: &str| document.descendants().filter(|node| node.has_tag_name(tag)).count();
+    assert_eq!(count("table"), 3);
+    let pictures: Vec<_> =
+        document.descendants().filter(|node| node.is_element() && node.tag_name().name() == "svg").collect();
+    assert_eq!(pictures.len(), 4, "throughput, latency, hand-over, crash");
+    for picture in pictures {
+        assert!(picture.attribute("aria-label").is_some());
+        let words: String = picture.descendants().filter_map(|node| node.text()).collect();
+        assert!(words.contains("file queue"), "{words}");
+    }
+}
+
+#[test]
+fn the_page_needs_nothing_from_elsewhere() {
+    let page = report::render(&everything()).unwrap();
+    for word in ["<script", "<link", " src=", "@import", "url("] {
+        assert!(!page.contains(word), "{word}");
+    }
+    let elsewhere = page.replace("http://www.w3.org/2000/svg", "");
+    assert!(!elsewhere.contains("http"), "a link to elsewhere");
+}
+
+#[test]
+fn figures_notes_and_floors_are_on_the_page() {
+    let page = report::render(&everything()).unwrap();
+    for text in ["90.0 k", "raw &lt;SET&gt; &amp; delete", "could not &lt;connect&gt; &amp;  [31mgave up"] {
+        assert!(page.contains(text), "{text} is missing in\n{page}");
+    }
+}
+
+#[test]
+fn a_bench_without_figures_still_has_a_page() {
+    let mut nothing = summary("uncontended", "etcd", 1, Vec::new());
+    nothing.note = Some("its server did not start".into());
+    nothing.curve.clear();
+    for results in [Vec::new(), vec![nothing]] {
+        let page = report::render(&outcome(results)).unwrap();
+        assert!(!page.contains("<svg"));
+        parse(&page);
+    }
+}
+
+/// Where Chromium is installed, it must show the page.
+#[test]
+fn a_browser_shows_the_page() {
+    let Some(browser) = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
+        std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+            .any(|folder| folder.join(name).is_file())
+    }) else {
+        eprintln!("not checked: no Chromium is installed");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let page = report::write(&everything(), directory.path()).unwrap();
+    let picture = directory.path().join("page.png");
+    let status = std::process::Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1000,2400"])
+        .arg(format!("--user-data-dir={}", directory.path().join("profile").display()))
+        .arg(format!("--screenshot={}", picture.display()))
+        .arg(format!("file://{}", page.display()))
+        .status()
+        .unwrap();
+    assert!(status.success());
+    assert!(std::fs::metadata(picture).unwrap().len() > 10_000, "a picture with something on it");
+}
