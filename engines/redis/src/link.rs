@@ -302,7 +302,8 @@ impl Minder {
                     pause = Duration::ZERO;
                 }
                 // A busy machine is no reason to give up at once; one that refuses is.
-                Err(error) if first.is_some() && error.is_timeout() && started.elapsed() < FIRST_PATIENCE => {}
+                Err(error) if first.is_some() && error.is_timeout() && started.elapsed() < FIRST_PATIENCE => {
+                }
                 Err(error) => {
                     if let Some(first) = first.take() {
                         drop(first.send(Err(error)));

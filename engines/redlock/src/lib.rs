@@ -88,7 +88,7 @@ fn read_spots(address: &Address) -> Result<Vec<Spot>> {
     if spots.len() != named {
         return Err(Error::invalid("redlock: the same server is named twice"));
     }
-    if named < 3 || named % 2 == 0 {
+    if named < 3 || named.is_multiple_of(2) {
         return Err(Error::invalid(format!(
             "redlock needs an odd number of independent servers, at least 3; {named} are named"
         )));
