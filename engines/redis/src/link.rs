@@ -77,6 +77,9 @@ impl Drop for Inner {
     }
 }
 
+/// How long the first connection may take in all.
+const FIRST_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Reported instead of a generation: the end of the link.
 const CLOSE: u64 = u64::MAX;
 
@@ -280,6 +283,7 @@ impl Minder {
         let mut first = first;
         let mut pause = Duration::ZERO;
         let mut was_up = false;
+        let started = std::time::Instant::now();
         loop {
             self.generation += 1;
             match self.connect().await {
@@ -296,6 +300,9 @@ impl Minder {
                         return;
                     }
                     pause = Duration::ZERO;
+                }
+                // A busy machine is no reason to give up at once; one that refuses is.
+                Err(error) if first.is_some() && error.is_timeout() && started.elapsed() < FIRST_PATIENCE => {
                 }
                 Err(error) => {
                     if let Some(first) = first.take() {
