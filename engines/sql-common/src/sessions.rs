@@ -1,5 +1,7 @@
 //! Session locks as a race: held by a connection, freed by its end, waited for in the server.
 
+mod waiting;
+
 use crate::holds::{Hold, Holds, Reserved, Role};
 use crate::limits::Limits;
 use lockkeeper_core::{
@@ -11,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
+use waiting::{Settled, wait};
 
 /// One dedicated connection.
 pub trait Connection: Send + Sync + 'static {
@@ -294,85 +297,6 @@ struct Representative<'a, C>(&'a Holds<C>, &'a LockName);
 impl<C> Drop for Representative<'_, C> {
     fn drop(&mut self) {
         self.0.stop_representing(self.1);
-    }
-}
-
-/// A lock that was waited for and that nobody has claimed yet. Dropped, it is freed.
-struct Taken<S: Connections> {
-    inner: Arc<Inner<S>>,
-    name: LockName,
-    lock: Option<(Arc<S::Connection>, Token)>,
-}
-
-impl<S: Connections> Drop for Taken<S> {
-    fn drop(&mut self) {
-        if let Some((connection, _)) = self.lock.take() {
-            let (inner, name) = (Arc::clone(&self.inner), self.name.clone());
-            house::handle().spawn(async move { inner.free(&name, &connection).await });
-        }
-    }
-}
-
-/// Alive as long as a wait in the server may still get the lock.
-struct Settled<S: Connections> {
-    inner: Arc<Inner<S>>,
-    id: ClaimId,
-    _held: tokio::sync::OwnedMutexGuard<()>,
-}
-
-impl<S: Connections> Settled<S> {
-    async fn begin(inner: &Arc<Inner<S>>, id: ClaimId) -> Self {
-        let wait: Arc<tokio::sync::Mutex<()>> = Arc::default();
-        let held = Arc::clone(&wait).lock_owned().await;
-        lock(&inner.waits).insert(id, wait);
-        Self { inner: Arc::clone(inner), id, _held: held }
-    }
-}
-
-impl<S: Connections> Drop for Settled<S> {
-    fn drop(&mut self) {
-        lock(&self.inner.waits).remove(&self.id);
-    }
-}
-
-/// The wait itself, on the house runtime: when the waiter is gone, the wait is ended in the server.
-async fn wait<S: Connections>(
-    inner: Arc<Inner<S>>,
-    claim: Claim,
-    connection: Arc<S::Connection>,
-    mut waiter: oneshot::Sender<Result<Taken<S>>>,
-    _settled: Settled<S>,
-) {
-    let outcome = {
-        let waiting = connection.wait(&claim);
-        tokio::pin!(waiting);
-        tokio::select! {
-            outcome = &mut waiting => outcome,
-            () = waiter.closed() => {
-                inner.source.interrupt(&connection).await;
-                match tokio::time::timeout(inner.limits.request, &mut waiting).await {
-                    Ok(outcome) => outcome,
-                    Err(late) => Err(Error::temporary(inner.source.abilities().engine, "end a wait", late)),
-                }
-            }
-        }
-    };
-    match outcome {
-        Ok(token) => {
-            let lock = Some((connection, token));
-            let taken = Taken { inner: Arc::clone(&inner), name: claim.name.clone(), lock };
-            if let Err(Ok(mut unwanted)) = waiter.send(Ok(taken))
-                && let Some((connection, _)) = unwanted.lock.take()
-            {
-                inner.free(&claim.name, &connection).await;
-            }
-        }
-        Err(error) => {
-            // What became of the wait is not known for certain, so the connection is not used again.
-            connection.cut();
-            inner.check_in(&connection);
-            let _ = waiter.send(Err(error));
-        }
     }
 }
 
