@@ -141,7 +141,7 @@ impl<Q: Queue> QueueEngine<Q> {
 }
 
 /// A short pause after a failure that may pass, at random so that many clients do not come back together.
-fn pause(ttl: Duration) -> Duration {
+pub(crate) fn pause(ttl: Duration) -> Duration {
     ttl.mul_f64(rand::rng().random_range(0.01..0.05))
 }
 

@@ -6,7 +6,7 @@ use crate::engine::{Abilities, BoxFuture, Engine, Grant, Kept, Left, LockView, R
 use crate::error::{Error, Result};
 use crate::life::{Attempt, Lifeline};
 use crate::name::LockName;
-use rand::RngExt as _;
+use crate::queue::pause;
 use std::time::Duration;
 
 /// What an attempt found.
@@ -116,8 +116,7 @@ impl<R: Race> RaceEngine<R> {
                 }
                 Err(error) if error.is_temporary() && tries < ATTEMPT_TRIES => {
                     tries += 1;
-                    let pause = attempt.claim().ttl.mul_f64(rand::rng().random_range(0.01..0.05));
-                    tokio::time::sleep(pause).await;
+                    tokio::time::sleep(pause(attempt.claim().ttl)).await;
                 }
                 Err(error) => return Err(error),
             }
