@@ -6,8 +6,7 @@ use rustix::process::Signal;
 use support::{Place, lives, until};
 
 /// A shell line that says 'asked' when it is asked to end.
-const POLITE: &str =
-    "trap 'echo asked; exit 0' TERM; echo holding; for i in $(seq 6000); do sleep 0.01; done";
+const POLITE: &str = "trap 'echo asked; exit 0' TERM; echo holding; n=0; while [ $n -lt 6000 ]; do n=$((n+1)); sleep 0.01; done";
 
 fn evict(place: &Place, name: &str) {
     let (status, text) = place.status(["evict", name, "--yes"]);
@@ -40,8 +39,7 @@ fn a_command_that_will_not_end_is_killed_with_its_whole_group() {
 #[test]
 fn stragglers_are_killed_after_the_command_itself_has_ended() {
     let place = Place::new();
-    let line =
-        "sh -c 'trap \"\" TERM; echo holding; for i in $(seq 6000); do sleep 0.01; done' & echo $!; wait";
+    let line = "sh -c 'trap \"\" TERM; echo holding; n=0; while [ $n -lt 6000 ]; do n=$((n+1)); sleep 0.01; done' & echo $!; wait";
     let mut held = place.start_waiting(&["run", "--ttl", "1s", "x", "--", "sh", "-c", line]);
     let (one, other) = (held.line(), held.line());
     let straggler: u32 = if one == "holding" { other } else { one }.parse().unwrap();
@@ -78,7 +76,7 @@ fn a_command_is_asked_to_end_while_the_lock_still_protects_it() {
     let binary = env!("CARGO_BIN_EXE_lockkeeper");
     // The trap looks at the lock at the moment the command is asked to end.
     let line = format!(
-        "trap '{binary} show x --json > {}; exit 0' TERM; echo holding; for i in $(seq 6000); do sleep 0.01; done",
+        "trap '{binary} show x --json > {}; exit 0' TERM; echo holding; n=0; while [ $n -lt 6000 ]; do n=$((n+1)); sleep 0.01; done",
         seen.display()
     );
     let held = place.start(&["run", "--lease", "5s", "x", "--", "sh", "-c", &line]);
@@ -92,7 +90,7 @@ fn a_command_is_asked_to_end_while_the_lock_still_protects_it() {
 #[test]
 fn after_a_stop_beyond_the_ttl_the_command_is_ended_and_the_status_is_76() {
     let place = Place::new();
-    let line = "echo holding; echo $$; for i in $(seq 6000); do sleep 0.01; done";
+    let line = "echo holding; echo $$; n=0; while [ $n -lt 6000 ]; do n=$((n+1)); sleep 0.01; done";
     let mut held = place.start(&["run", "--ttl", "1s", "x", "--", "sh", "-c", line]);
     let pid: u32 = held.line().parse().unwrap();
     held.signal(Signal::STOP);
