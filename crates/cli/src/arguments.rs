@@ -1,6 +1,6 @@
 //! The options that every verb has, and the list of verbs.
 
-use crate::commands::{completions, engines, evict, ls, man, run, show, watch};
+use crate::commands::{completions, engines, evict, ls, man, run, schema, show, watch};
 use crate::exit::{self, HELP};
 use clap::{Args, Parser, Subcommand};
 use lockkeeper::address::parse_duration;
@@ -77,6 +77,7 @@ pub(crate) enum Verb {
     Watch(watch::Watch),
     Evict(evict::Evict),
     Engines(engines::Engines),
+    Schema(schema::Schema),
     Completions(completions::Completions),
     Man(man::Man),
 }

@@ -6,6 +6,7 @@ pub(crate) mod evict;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod run;
+pub(crate) mod schema;
 pub(crate) mod show;
 pub(crate) mod watch;
 
@@ -26,6 +27,7 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Verb::Watch(watch) => block_on(watch.run(&place)),
         Verb::Evict(evict) => block_on(evict.run(&place)),
         Verb::Engines(engines) => engines.run(),
+        Verb::Schema(schema) => schema.run(),
         Verb::Completions(completions) => completions.run(),
         Verb::Man(man) => man.run(),
     }
