@@ -6,7 +6,7 @@
 #[path = "../../sql-common/measure/floor.rs"]
 mod floor;
 
-use floor::{Failure, Wishes, compare, hand_over};
+use floor::{Failure, Wishes, compare, hand_over, hold_if_asked, killed};
 use lockkeeper_testkit::MariaDb;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
@@ -42,8 +42,12 @@ async fn measure(url: &str, style: &str, tasks: usize) -> Result<(), Failure> {
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Failure> {
+    hold_if_asked().await?;
     let wishes = Wishes::read();
-    let server = wishes.url.is_none().then(|| MariaDb::start_with(&["--max-connections=300"]));
+    let server = wishes
+        .url
+        .is_none()
+        .then(|| MariaDb::start_with(&["--max-connections=300", "--innodb-buffer-pool-size=128M"]));
     let url =
         wishes.url.clone().or_else(|| server.as_ref().map(|server| server.url())).expect("one of the two");
     let mut conn = Conn::new(Opts::from_url(&url)?).await?;
@@ -54,6 +58,9 @@ async fn main() -> Result<(), Failure> {
                 measure(&url, style, tasks).await?;
             }
             hand_over(&url, style).await?;
+            if ["session", "advisory"].contains(&style) {
+                killed(&url, style).await?;
+            }
         }
     }
     Ok(())

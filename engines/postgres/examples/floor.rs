@@ -6,7 +6,7 @@
 #[path = "../../sql-common/measure/floor.rs"]
 mod floor;
 
-use floor::{Failure, Wishes, compare, hand_over};
+use floor::{Failure, Wishes, compare, hand_over, hold_if_asked, killed};
 use lockkeeper_testkit::Postgres;
 use std::sync::Arc;
 use tokio_postgres::{Client, NoTls, Statement};
@@ -54,6 +54,7 @@ async fn measure(url: &str, style: &str, tasks: usize) -> Result<(), Failure> {
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Failure> {
+    hold_if_asked().await?;
     let wishes = Wishes::read();
     let server = wishes.url.is_none().then(|| Postgres::start_with(&["max_connections=300", "fsync=on"]));
     let url =
@@ -67,6 +68,9 @@ async fn main() -> Result<(), Failure> {
                 measure(&url, style, tasks).await?;
             }
             hand_over(&url, style).await?;
+            if ["session", "advisory"].contains(&style) {
+                killed(&url, style).await?;
+            }
         }
     }
     Ok(())

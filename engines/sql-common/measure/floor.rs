@@ -124,3 +124,47 @@ pub(crate) async fn hand_over(url: &str, style: &str) -> Result<(), Failure> {
     );
     Ok(())
 }
+
+const HOLD: &str = "LOCKKEEPER_FLOOR_HOLD";
+
+/// In the process that is to be killed: takes the lock, says so, and stays. Elsewhere it does nothing.
+pub(crate) async fn hold_if_asked() -> Result<(), Failure> {
+    let Ok(url) = std::env::var(HOLD) else { return Ok(()) };
+    let keeper = lockkeeper::connect(&url).await?;
+    let _guard = keeper.mutex("killed").lock().await?;
+    println!("held");
+    std::future::pending().await
+}
+
+/// How long from the SIGKILL of the process that holds until one who waits in this process holds.
+pub(crate) async fn killed(url: &str, style: &str) -> Result<(), Failure> {
+    use std::io::BufRead;
+    let url = format!("{url}?style={style}");
+    let keeper = lockkeeper::connect(&url).await?;
+    let mut times = Vec::new();
+    for _ in 0..15 {
+        let mut holder = std::process::Command::new(std::env::current_exe()?)
+            .env(HOLD, &url)
+            .stdout(std::process::Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        let output = holder.stdout.take().ok_or("its output")?;
+        std::io::BufReader::new(output).read_line(&mut line)?;
+        let lock = keeper.mutex("killed");
+        let next = tokio::spawn(async move { (lock.lock().await, Instant::now()) });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let killed = Instant::now();
+        holder.kill()?;
+        let (guard, held) = next.await?;
+        holder.wait()?;
+        guard?.release().await?;
+        times.push((held - killed).as_secs_f64() * 1000.0);
+    }
+    times.sort_by(f64::total_cmp);
+    println!(
+        "{style:9} kill -9 of the holder: the next one holds after {:.1} ms at the median, {:.1} ms at most",
+        times[times.len() / 2],
+        times[times.len() - 1]
+    );
+    Ok(())
+}
