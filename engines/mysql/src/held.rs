@@ -100,6 +100,10 @@ impl Connection for Held {
         self.check(number.unwrap_or(0))
     }
 
+    fn is_busy(&self) -> bool {
+        self.wire.is_busy()
+    }
+
     fn lifeline(&self) -> &Lifeline {
         &self.wire.lifeline
     }
@@ -109,15 +113,15 @@ impl Connection for Held {
     }
 }
 
-/// Where such connections come from; `SHARED` if one can hold many locks.
-pub(crate) struct Source<const SHARED: bool> {
+/// Where such connections come from. The locks are spread over `SHARED` of them; 0 if each can hold only one.
+pub(crate) struct Source<const SHARED: usize> {
     settings: Arc<Settings>,
     holders: Arc<Holders>,
     style: &'static Style,
 }
 
 /// Opens the style.
-pub(crate) fn open<const SHARED: bool>(
+pub(crate) fn open<const SHARED: usize>(
     settings: Arc<Settings>,
     style: &'static Style,
 ) -> Sessions<Source<SHARED>> {
@@ -127,10 +131,10 @@ pub(crate) fn open<const SHARED: bool>(
     Sessions::new(source, Arc::new(Holds::default()), limits, at_most)
 }
 
-impl<const SHARED: bool> Connections for Source<SHARED> {
+impl<const SHARED: usize> Connections for Source<SHARED> {
     type Connection = Held;
 
-    const SHARED: bool = SHARED;
+    const SHARED: usize = SHARED;
 
     fn abilities(&self) -> Abilities {
         self.style.abilities

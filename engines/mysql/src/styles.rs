@@ -62,6 +62,9 @@ fn connections(style: &str) -> usize {
     }
 }
 
+/// How many connections hold advisory locks: each does one request after the other.
+const SHARED: usize = 4;
+
 /// The statements that create what a style needs; empty for a style that there is not.
 pub fn schema(style: &str) -> &'static str {
     match style {
@@ -98,8 +101,8 @@ pub async fn connect(mut address: Address, ttl: Duration) -> Result<Arc<dyn Engi
     create(&settings, schema(style), newest_procedure(style)).await?;
     Ok(match style {
         "row" => Arc::new(RaceEngine(Rows::open(settings))),
-        "session" => Arc::new(RaceEngine(held::open::<false>(settings, &transaction::STYLE))),
-        "advisory" => Arc::new(RaceEngine(held::open::<true>(settings, &advisory::STYLE))),
+        "session" => Arc::new(RaceEngine(held::open::<0>(settings, &transaction::STYLE))),
+        "advisory" => Arc::new(RaceEngine(held::open::<SHARED>(settings, &advisory::STYLE))),
         _ => Arc::new(QueueEngine(TableQueue::open(settings).await?)),
     })
 }

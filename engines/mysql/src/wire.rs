@@ -62,6 +62,11 @@ impl Wire {
         !self.lifeline.has_ended()
     }
 
+    /// Whether a request is under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.slot.try_lock().is_err()
+    }
+
     /// Runs the work within the usual time limit.
     pub(crate) async fn run<T: Send + 'static>(&self, doing: &'static str, work: Work<T>) -> Result<T> {
         self.run_within(doing, self.limit, work).await

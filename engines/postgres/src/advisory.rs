@@ -49,6 +49,10 @@ impl Connection for Advisory {
         probe(&self.0, PROBE).await
     }
 
+    fn is_busy(&self) -> bool {
+        false
+    }
+
     fn lifeline(&self) -> &Lifeline {
         &self.0.lifeline
     }
@@ -61,7 +65,8 @@ impl Connection for Advisory {
 impl Kind for Advisory {
     const ABILITIES: Abilities = ADVISORY;
     const ROLL: i64 = 1;
-    const SHARED: bool = true;
+    // Requests follow each other on it without waiting for answers, so one is enough.
+    const SHARED: usize = 1;
     const STATEMENTS: &'static [&'static str] = STATEMENTS;
     const RAISE: usize = RAISE;
 

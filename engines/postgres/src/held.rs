@@ -13,8 +13,8 @@ pub(crate) trait Kind: Connection {
     const ABILITIES: Abilities;
     /// The number under which keepers of this style announce themselves.
     const ROLL: i64;
-    /// Whether one connection can hold many locks.
-    const SHARED: bool;
+    /// Over how many connections the locks are spread; 0 if one connection can hold only one.
+    const SHARED: usize;
     const STATEMENTS: &'static [&'static str];
     /// Which statement raises the tokens.
     const RAISE: usize;
@@ -49,7 +49,7 @@ pub(crate) async fn open<K: Kind>(settings: Arc<Settings>) -> Result<Sessions<So
 impl<K: Kind> Connections for Source<K> {
     type Connection = K;
 
-    const SHARED: bool = K::SHARED;
+    const SHARED: usize = K::SHARED;
 
     fn abilities(&self) -> Abilities {
         K::ABILITIES

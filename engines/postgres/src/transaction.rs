@@ -78,6 +78,10 @@ impl Connection for Transaction {
         probe(&self.0, PROBE).await
     }
 
+    fn is_busy(&self) -> bool {
+        false
+    }
+
     fn lifeline(&self) -> &Lifeline {
         &self.0.lifeline
     }
@@ -90,7 +94,7 @@ impl Connection for Transaction {
 impl Kind for Transaction {
     const ABILITIES: Abilities = SESSION;
     const ROLL: i64 = 2;
-    const SHARED: bool = false;
+    const SHARED: usize = 0;
     const STATEMENTS: &'static [&'static str] = STATEMENTS;
     const RAISE: usize = RAISE;
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-const ROUND: Duration = Duration::from_millis(700);
+const ROUND: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 5;
-const HAND_OVERS: usize = 200;
+const HAND_OVERS: usize = 100;
 
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -142,7 +142,7 @@ pub(crate) async fn killed(url: &str, style: &str) -> Result<(), Failure> {
     let url = format!("{url}?style={style}");
     let keeper = lockkeeper::connect(&url).await?;
     let mut times = Vec::new();
-    for _ in 0..15 {
+    for _ in 0..10 {
         let mut holder = std::process::Command::new(std::env::current_exe()?)
             .env(HOLD, &url)
             .stdout(std::process::Stdio::piped())

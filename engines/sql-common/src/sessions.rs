@@ -32,6 +32,9 @@ pub trait Connection: Send + Sync + 'static {
     /// Sees that it is still the same session.
     fn probe(&self) -> impl Future<Output = Result<()>> + Send;
 
+    /// Whether another request would have to wait for one that is under way.
+    fn is_busy(&self) -> bool;
+
     /// What ends when it breaks.
     fn lifeline(&self) -> &Lifeline;
 
@@ -44,8 +47,9 @@ pub trait Connections: Send + Sync + 'static {
     /// The kind of connection.
     type Connection: Connection;
 
-    /// Whether one connection can hold many locks.
-    const SHARED: bool;
+    /// Over how many connections the locks are spread, where one connection can hold many of them; 0 where it
+    /// cannot.
+    const SHARED: usize;
 
     /// What the style can do.
     fn abilities(&self) -> Abilities;
@@ -73,10 +77,12 @@ struct Inner<S: Connections> {
     source: Arc<S>,
     holds: Arc<Holds<S::Connection>>,
     limits: Limits,
-    /// The one that holds many locks, in a style that can.
-    main: tokio::sync::Mutex<Option<Arc<S::Connection>>>,
-    quick_main: Mutex<Option<Arc<S::Connection>>>,
+    /// Those that hold many locks, in a style that can.
+    shared: Mutex<Vec<Arc<S::Connection>>>,
+    opening: tokio::sync::Mutex<()>,
     idle: Mutex<Vec<Arc<S::Connection>>>,
+    /// Those that somebody has to himself.
+    checked_out: Mutex<Vec<Arc<S::Connection>>>,
     /// One permit for each connection that may still be checked out.
     room: Semaphore,
     at_most: usize,
@@ -88,15 +94,16 @@ struct Inner<S: Connections> {
 }
 
 impl<S: Connections> Sessions<S> {
-    /// At most so many connections, beside the one that is shared.
+    /// At most so many connections, beside those that are shared.
     pub fn new(source: Arc<S>, holds: Arc<Holds<S::Connection>>, limits: Limits, at_most: usize) -> Self {
         let inner = Arc::new(Inner {
             source,
             holds,
             limits,
-            main: tokio::sync::Mutex::new(None),
-            quick_main: Mutex::new(None),
+            shared: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
             idle: Mutex::default(),
+            checked_out: Mutex::default(),
             room: Semaphore::new(at_most),
             at_most,
             pacing: AtomicUsize::new(0),
@@ -118,9 +125,9 @@ fn open<C: Connection>(connection: &&Arc<C>) -> bool {
 
 impl<S: Connections> Inner<S> {
     /// The connection on which a claim is tried; `None` if all were in use for too long.
-    async fn connection(&self) -> Result<Option<Arc<S::Connection>>> {
-        if S::SHARED {
-            return self.main().await.map(Some);
+    async fn connection(&self, id: ClaimId) -> Result<Option<Arc<S::Connection>>> {
+        if S::SHARED > 0 {
+            return self.shared(id).await.map(Some);
         }
         match tokio::time::timeout(self.limits.request, self.room.acquire()).await {
             Ok(Ok(room)) => self.check_out(room).await.map(Some),
@@ -128,18 +135,30 @@ impl<S: Connections> Inner<S> {
         }
     }
 
-    async fn main(&self) -> Result<Arc<S::Connection>> {
-        if let Some(connection) = lock(&self.quick_main).as_ref().filter(open) {
-            return Ok(Arc::clone(connection));
+    /// A shared connection: one that has nothing to do, or another one as long as there may be more.
+    async fn shared(&self, id: ClaimId) -> Result<Arc<S::Connection>> {
+        if let Some(connection) = self.open_shared(id) {
+            return Ok(connection);
         }
-        let mut main = self.main.lock().await;
-        if let Some(connection) = main.as_ref().filter(open) {
-            return Ok(Arc::clone(connection));
+        let _one_at_a_time = self.opening.lock().await;
+        if let Some(connection) = self.open_shared(id) {
+            return Ok(connection);
         }
         let connection = self.source.open().await?;
-        *lock(&self.quick_main) = Some(Arc::clone(&connection));
-        *main = Some(Arc::clone(&connection));
+        lock(&self.shared).push(Arc::clone(&connection));
         Ok(connection)
+    }
+
+    fn open_shared(&self, id: ClaimId) -> Option<Arc<S::Connection>> {
+        let mut shared = lock(&self.shared);
+        shared.retain(|connection| open(&connection));
+        let idle = shared.iter().find(|connection| !connection.is_busy());
+        if idle.is_none() && shared.len() < S::SHARED {
+            return None;
+        }
+        // By chance, which the id is: whoever is asked now may be busy for long.
+        let any = usize::try_from(id.0 % shared.len().max(1) as u128).unwrap_or(0);
+        idle.or_else(|| shared.get(any)).cloned()
     }
 
     /// A connection of one's own. Its permit comes back when it is checked in.
@@ -154,13 +173,17 @@ impl<S: Connections> Inner<S> {
             None => self.source.open().await?,
         };
         room.forget();
+        lock(&self.checked_out).push(Arc::clone(&connection));
         Ok(connection)
     }
 
+    /// Gives a connection back. A shared one stays where it is.
     fn check_in(&self, connection: &Arc<S::Connection>) {
-        let is_main = lock(&self.quick_main).as_ref().is_some_and(|main| Arc::ptr_eq(main, connection));
-        if is_main {
-            return;
+        {
+            let mut checked_out = lock(&self.checked_out);
+            let own = checked_out.iter().position(|known| Arc::ptr_eq(known, connection));
+            let Some(own) = own else { return };
+            checked_out.swap_remove(own);
         }
         if open(&connection) && !self.closed.load(SeqCst) {
             lock(&self.idle).push(Arc::clone(connection));
@@ -271,9 +294,7 @@ impl<S: Connections> Inner<S> {
             }
         }
         lock(&self.idle).drain(..).for_each(|connection| connection.cut());
-        if let Some(main) = lock(&self.quick_main).take() {
-            main.cut();
-        }
+        lock(&self.shared).drain(..).for_each(|connection| connection.cut());
         self.source.close();
     }
 }
@@ -351,7 +372,7 @@ impl<S: Connections> Race for Sessions<S> {
             }
             Reserved::Free => {}
         }
-        let connection = match inner.connection().await {
+        let connection = match inner.connection(claim.id).await {
             Ok(Some(connection)) => connection,
             Ok(None) => {
                 inner.holds.remove(&claim.name, claim.id);
