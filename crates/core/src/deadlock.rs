@@ -1,7 +1,6 @@
 //! Finds processes that wait for each other, in what an engine shows of its locks.
 
-use crate::engine::{ClaimView, LockView, Standing};
-use crate::grant;
+use crate::engine::{ClaimView, LockView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -65,16 +64,10 @@ fn process(claim: &ClaimView) -> Process<'_> {
 fn waits(locks: &[LockView]) -> BTreeMap<Process<'_>, Vec<Vec<Waits<'_>>>> {
     let mut found: BTreeMap<Process<'_>, Vec<Vec<Waits<'_>>>> = BTreeMap::new();
     for lock in locks {
-        let weights: Vec<u64> = lock.claims.iter().map(|claim| claim.demand.weight()).collect();
         for (index, claim) in lock.claims.iter().enumerate() {
-            if claim.standing == Standing::Holds {
-                continue;
-            }
-            let behind = grant::blockers(&weights[..index], claim.demand.weight(), claim.demand.limit());
-            let wait: Vec<Waits<'_>> = behind
-                .into_iter()
-                .map(|ahead| Waits { claim, lock: &lock.name, behind: &lock.claims[ahead] })
-                .collect();
+            let behind = lock.waits_for(index).into_iter().map(|ahead| &lock.claims[ahead]);
+            let wait: Vec<Waits<'_>> =
+                behind.map(|behind| Waits { claim, lock: &lock.name, behind }).collect();
             if !wait.is_empty() && wait.iter().all(|w| process(w.behind) != process(claim)) {
                 found.entry(process(claim)).or_default().push(wait);
             }
@@ -105,7 +98,7 @@ fn walk<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Demand, Holder};
+    use crate::{Demand, Holder, Standing};
 
     fn claim(pid: u32, demand: Demand) -> ClaimView {
         ClaimView {
