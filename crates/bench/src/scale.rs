@@ -48,22 +48,22 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Figures to quote: some minutes per engine.
+    /// Figures to quote: every engine in a quarter of an hour.
     pub fn full() -> Self {
         Self {
-            repetitions: 5,
-            long_repetitions: 3,
-            limit: Limit { turns: 200_000, time: Duration::from_secs(2) },
+            repetitions: 3,
+            long_repetitions: 1,
+            limit: Limit { turns: 200_000, time: Duration::from_millis(500) },
             spread: vec![64, 1_000],
             keepers: vec![2, 16, 128],
             processes: vec![16],
             waiters: vec![200, 1_000],
-            idle: Duration::from_secs(5),
+            idle: Duration::from_secs(3),
             handovers: 100,
             held: 10_000,
             tasks: 64,
             kills: 20,
-            slow_kills: 5,
+            slow_kills: 3,
             short_ttl: Duration::from_secs(1),
             patience: Duration::from_secs(90),
         }

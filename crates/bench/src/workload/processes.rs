@@ -31,7 +31,11 @@ pub(crate) fn run(url: &str, count: usize, scale: &Scale) -> Result<Sample> {
     let requests = runtime.block_on(requests.so_far())?;
     let all: u64 = contenders.iter().map(|turns| turns.all).sum();
     let each = requests.map(|requests| requests / all.max(1) as f64);
-    Ok(contended::sample(&contenders).with_some("requests/hand-over", crate::summary::Unit::Ratio, each))
+    Ok(contended::sample(&contenders, contended::WAIT).with_some(
+        "requests/hand-over",
+        crate::summary::Unit::Ratio,
+        each,
+    ))
 }
 
 /// The helper's part.
