@@ -83,8 +83,7 @@ impl Contest<'_> {
         let (size, size_number) = self.shape.size();
         let (name, is_ours) = (row.contestant.name(), row.contestant.rival().is_none());
         // Two libraries of one name may lock on different engines.
-        let name =
-            if is_ours { format!("**lockkeeper** {name}") } else { format!("{name} ({})", self.engine) };
+        let name = if is_ours { format!("lockkeeper {name}") } else { format!("{name} ({})", self.engine) };
         Summary {
             workload: self.shape.workload().name().into(),
             size,

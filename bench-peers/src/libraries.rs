@@ -1,7 +1,7 @@
 //! Rust libraries, each used as its documentation shows; a lock and its release are a turn.
 
 use crate::contest::{Contestant, Place};
-use distributed_lock::core::prelude::*;
+use distributed_lock::{DistributedLock, LockHandle, LockProvider, PostgresLockProvider, RedisLockProvider};
 use futures_util::future::BoxFuture;
 use lockkeeper_bench::Result;
 use lockkeeper_bench::kit::{Pairs, Shape, Threads, Turns, run, take_turns};
@@ -108,15 +108,14 @@ where
 
 pub fn distributed_lock_redis(client: Client) -> BoxFuture<'static, Result<Arc<dyn Pairs>>> {
     Box::pin(async move {
-        let provider =
-            distributed_lock::redis::RedisLockProvider::new(format!("redis://{}", client.host)).await?;
+        let provider = RedisLockProvider::new(format!("redis://{}", client.host)).await?;
         Ok(Arc::new(Distributed(provider, client.name)) as _)
     })
 }
 
 pub fn distributed_lock_postgres(client: Client) -> BoxFuture<'static, Result<Arc<dyn Pairs>>> {
     Box::pin(async move {
-        let provider = distributed_lock::postgres::PostgresLockProvider::new(client.url).await?;
+        let provider = PostgresLockProvider::new(client.url).await?;
         Ok(Arc::new(Distributed(provider, client.name)) as _)
     })
 }

@@ -14,7 +14,7 @@ use lockkeeper_bench::machine::Machine;
 use lockkeeper_bench::scale::{Limit, Scale};
 use lockkeeper_bench::{Result, table};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How clients meet in every contest.
 const SHAPES: [Shape; 3] = [Shape::Alone, Shape::Spread(64), Shape::Contended(16)];
@@ -52,7 +52,7 @@ fn options() -> Result<Options> {
 
 fn main() -> Result<()> {
     let options = options()?;
-    let machine = Machine::here();
+    let (machine, started) = (Machine::here(), Instant::now());
     let mut servers = Servers::default();
     let mut results = Vec::new();
     for shape in SHAPES {
@@ -65,8 +65,15 @@ fn main() -> Result<()> {
     println!("{}\n{}", machine.line(), table::render(&results));
     if let Some(path) = options.json {
         let version = env!("CARGO_PKG_VERSION").into();
-        let outcome = Outcome { version, machine, scale: options.scale, results, peers: Vec::new() };
-        std::fs::write(path, serde_json::to_string_pretty(&outcome)?)?;
+        let outcome = Outcome {
+            version,
+            machine,
+            scale: options.scale,
+            seconds: started.elapsed().as_secs_f64(),
+            results,
+            peers: Vec::new(),
+        };
+        std::fs::write(path, serde_json::to_string(&outcome)?)?;
     }
     Ok(())
 }

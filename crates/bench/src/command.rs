@@ -9,6 +9,7 @@ use crate::target::{self, Wish};
 use crate::{Result, Usage, Workload, helper, markdown, report, table};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// What to measure, and how to show it.
 #[derive(Debug, Clone, clap::Args)]
@@ -55,6 +56,9 @@ pub struct Outcome {
     pub machine: Machine,
     /// How much was measured.
     pub scale: Scale,
+    /// How long all of it took.
+    #[serde(default)]
+    pub seconds: f64,
     /// What came out.
     pub results: Vec<Summary>,
     /// What came out of other libraries, in a run of their own beside lockkeeper.
@@ -104,17 +108,19 @@ fn measure(arguments: &Arguments) -> Result<Outcome> {
     if targets.is_empty() {
         return Err(Usage("there is no engine to measure".into()).into());
     }
+    let started = Instant::now();
     let plan = Plan { workloads: workloads(arguments), scale: scale(arguments), targets };
     let results = plan.run();
     let version = env!("CARGO_PKG_VERSION").into();
-    Ok(Outcome { version, machine, scale: plan.scale, results, peers: Vec::new() })
+    let seconds = started.elapsed().as_secs_f64();
+    Ok(Outcome { version, machine, scale: plan.scale, seconds, results, peers: Vec::new() })
 }
 
 fn show(outcome: &Outcome, arguments: &Arguments) -> Result<()> {
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(outcome)?);
     } else {
-        println!("{}", outcome.machine.line());
+        println!("{}\nmeasured in {:.0} s", outcome.machine.line(), outcome.seconds);
         println!("{}", table::render(&outcome.results));
         if !outcome.peers.is_empty() {
             println!("beside other libraries\n{}", table::render(&outcome.peers));

@@ -52,7 +52,12 @@ fn content(name: &str, outcome: &Outcome) -> Result<String> {
 
 fn machine(outcome: &Outcome) -> String {
     let repetitions = outcome.scale.repetitions;
-    format!("{}. lockkeeper {}, {repetitions} repetitions.\n", outcome.machine.line(), outcome.version)
+    format!(
+        "{}. lockkeeper {}, {repetitions} repetitions, measured in {:.0} s.\n",
+        outcome.machine.line(),
+        outcome.version,
+        outcome.seconds
+    )
 }
 
 /// Medians; the report beside has the spreads.
@@ -196,6 +201,7 @@ mod tests {
             version: "1.2.3".into(),
             machine: Machine::here(),
             scale: Scale::tiny(),
+            seconds: 1.0,
             results: vec![
                 summary("raw a|b", Workload::Uncontended, "pairs/s", Unit::PerSecond),
                 summary("file queue", Workload::Uncontended, "pairs/s", Unit::PerSecond),

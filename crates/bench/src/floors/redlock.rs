@@ -1,10 +1,9 @@
-//! The floor of RedLock: Redis's own on every node at once; a majority's answers are enough to go on.
+//! The floor of RedLock: Redis's own on every node at once.
 
 use super::Pairs;
 use super::redis::SetAndDelete;
 use crate::{Result, counters};
-use futures_util::future::BoxFuture;
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::future::{BoxFuture, try_join_all};
 use lockkeeper::address::Address;
 
 /// One connection to each node.
@@ -18,22 +17,14 @@ impl OnAllNodes {
         }
         Ok(Self(nodes))
     }
-
-    /// Asks all, and returns when a majority has answered; the other requests are on their way.
-    async fn majority(&self, answers: impl Iterator<Item = BoxFuture<'_, Result<()>>>) -> Result<()> {
-        let mut answers: FuturesUnordered<_> = answers.collect();
-        for _ in 0..=self.0.len() / 2 {
-            answers.next().await.ok_or("there are no nodes")??;
-        }
-        Ok(())
-    }
 }
 
 impl Pairs for OnAllNodes {
     fn pair(&self, lock: usize) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            self.majority(self.0.iter().map(|node| Box::pin(node.set(lock)) as BoxFuture<'_, _>)).await?;
-            self.majority(self.0.iter().map(|node| Box::pin(node.delete(lock)) as BoxFuture<'_, _>)).await
+            try_join_all(self.0.iter().map(|node| node.set(lock))).await?;
+            try_join_all(self.0.iter().map(|node| node.delete(lock))).await?;
+            Ok(())
         })
     }
 }
