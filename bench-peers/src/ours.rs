@@ -2,9 +2,23 @@
 
 use crate::contest::{Contestant, Place};
 use crate::libraries::{Client, in_process};
+use futures_util::future::BoxFuture;
+use lockkeeper::Keeper;
 use lockkeeper_bench::Result;
 use lockkeeper_bench::kit::{Mutexes, Pairs, Shape, Turns, connect};
 use std::sync::Arc;
+
+/// Locks with their keeper, which lives as long as they do.
+struct Kept {
+    locks: Mutexes,
+    _keeper: Keeper,
+}
+
+impl Pairs for Kept {
+    fn pair(&self, lock: usize) -> BoxFuture<'_, Result<()>> {
+        self.locks.pair(lock)
+    }
+}
 
 struct Ours {
     engine: &'static str,
@@ -25,16 +39,16 @@ impl Contestant for Ours {
     }
 
     fn take_turns(&mut self, place: &Place<'_>) -> Result<Vec<Turns>> {
-        // The file engine has one style and takes no parameter.
-        let style = if self.engine == "file" { String::new() } else { format!("?style={}", self.style) };
-        let style = if self.engine == "etcd" { String::new() } else { style };
-        let url = format!("{}{style}", place.url);
+        // Engines with only one style take no parameter.
+        let has_styles = !matches!(self.engine, "file" | "etcd");
+        let url = if has_styles { format!("{}?style={}", place.url, self.style) } else { place.url.into() };
         in_process(place, |_: Client| {
             let (url, name) = (url.clone(), place.name.to_owned());
             let locks = if let Shape::Spread(count) = place.shape { count } else { 1 };
             async move {
                 let keeper = connect(&url, None).await?;
-                Ok(Arc::new(Mutexes::named(&keeper, &name, locks)) as Arc<dyn Pairs>)
+                let locks = Mutexes::named(&keeper, &name, locks);
+                Ok(Arc::new(Kept { locks, _keeper: keeper }) as Arc<dyn Pairs>)
             }
         })
     }
