@@ -96,3 +96,29 @@ where
     }
     Ok(contenders)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn clients_take_turns_alone_spread_and_on_one_lock() {
+        let limit = Limit { turns: 60, time: Duration::from_secs(20) };
+        for (shape, first) in
+            [(Shape::Alone, "pairs/s"), (Shape::Spread(3), "pairs/s"), (Shape::Contended(3), "hand-overs/s")]
+        {
+            let name = fresh_name("kit");
+            let client = || async {
+                let keeper = connect("memory:kit", None).await?;
+                Ok(Arc::new(Mutexes::named(&keeper, &name, shape.contenders())) as Arc<dyn Pairs>)
+            };
+            let turns = run(Threads::Many, limit.time, take_turns(shape, client, limit)).unwrap();
+            assert_eq!(turns.len(), shape.contenders());
+            assert_eq!(turns.iter().map(|turns| turns.all).sum::<u64>(), limit.turns);
+            let sample = shape.sample(&turns);
+            assert_eq!(sample.metrics[0].name, first);
+            assert!(sample.metrics[0].value > 0.0, "{shape:?}");
+        }
+    }
+}

@@ -17,7 +17,7 @@ pub struct Limit {
 pub struct Scale {
     /// How often each run is repeated, interleaved with those of the other engines.
     pub repetitions: usize,
-    /// How often the long ones (waiting, holding, pause) are repeated.
+    /// How often the long ones (processes, waiting, holding, pause) are repeated.
     pub long_repetitions: usize,
     /// The end of each run.
     pub limit: Limit,
@@ -72,14 +72,13 @@ impl Scale {
     /// A first look: every engine in a few minutes.
     pub fn quick() -> Self {
         Self {
-            repetitions: 3,
-            long_repetitions: 1,
+            repetitions: 2,
             limit: Limit { turns: 20_000, time: Duration::from_millis(250) },
             spread: vec![64],
             keepers: vec![2, 16],
             processes: vec![8],
             waiters: vec![200],
-            idle: Duration::from_millis(1_500),
+            idle: Duration::from_millis(750),
             handovers: 50,
             held: 500,
             kills: 7,

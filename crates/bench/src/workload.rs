@@ -130,7 +130,7 @@ impl Workload {
         match self {
             // Many holders are killed within one run.
             Self::Crash => 1,
-            Self::Waiting | Self::Holding | Self::Pause => scale.long_repetitions,
+            Self::Processes | Self::Waiting | Self::Holding | Self::Pause => scale.long_repetitions,
             _ => scale.repetitions,
         }
     }
