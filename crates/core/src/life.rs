@@ -346,10 +346,10 @@ mod tests {
         tied.confirmed(now, tied.claim.ttl);
         assert_eq!(tied.deadline().since(now), Duration::from_millis(5900));
         let lease = now.plus(Duration::from_secs(2));
-        tied.lease_ends(lease);
-        let other = life();
-        line.tie(&other);
-        other.confirmed(now, tied.ttl_from(now));
-        assert_eq!(other.deadline(), lease);
+        let leased = life();
+        leased.lease_ends(lease);
+        line.tie(&leased);
+        leased.confirmed(now, leased.ttl_from(now));
+        assert_eq!(leased.deadline(), lease);
     }
 }
