@@ -297,11 +297,11 @@ impl Attempt {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::{Demand, Holder, KeeperId, LockName};
 
-    fn life() -> Arc<Life> {
+    pub(crate) fn life() -> Arc<Life> {
         let claim = Claim {
             id: ClaimId::random(),
             name: LockName::from_engine("x"),
