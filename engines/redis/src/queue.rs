@@ -94,7 +94,7 @@ impl RedisQueue {
             full(claim)
         };
         let place = u64::try_from(place).unwrap_or_default();
-        Ok(Joined { place: Place(place), token: Token(place), ahead })
+        Ok(Joined { place: Place(place), token: Token(place), ahead, lifeline: None })
     }
 
     /// Looks at one claim, which renews it, too.
