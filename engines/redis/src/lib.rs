@@ -2,10 +2,12 @@
 
 mod cluster;
 mod config;
+mod crowd;
 mod durable;
 mod failure;
 mod keys;
 mod lane;
+mod line;
 mod link;
 mod lua;
 mod plain;
@@ -21,6 +23,7 @@ pub mod parts {
     pub use crate::failure::failure;
     pub use crate::keys::PlainKeys;
     pub use crate::lane::scan;
+    pub use crate::line::HolderLine;
     pub use crate::link::{Check, Dial, Ears, Link};
     pub use crate::lua::{Lua, Request};
     pub use crate::target::{Sentinels, Spot, Target, spot};
@@ -28,8 +31,10 @@ pub mod parts {
 }
 
 use crate::config::{Config, ENGINE, Topology};
+use crate::crowd::Crowds;
 use crate::durable::Durable;
 use crate::lane::{Lane, Lanes};
+use crate::line::HolderLine;
 use crate::link::Ears;
 use crate::plain::RedisPlain;
 use crate::queue::RedisQueue;
@@ -114,7 +119,16 @@ async fn open_queue(config: &Config, time_limit: Duration, channel: String) -> R
         }),
     };
     let (lanes, durable) = open_lanes(config, time_limit, ears).await?;
-    let queue = Arc::new(RedisQueue { lanes, waiters, channel, durable });
+    let is_cluster = matches!(config.topology, Topology::Cluster(_));
+    let queue = Arc::new(RedisQueue {
+        lanes,
+        waiters,
+        channel,
+        durable,
+        is_cluster,
+        crowds: Crowds::default(),
+        line: HolderLine::default(),
+    });
     let _ = behind.set(Arc::downgrade(&queue));
     Ok(queue)
 }

@@ -1,8 +1,12 @@
 -- Leaves a lock that nobody else has or wants: only the last place stays.
--- KEYS 1 queue. ARGV 1 id
-local lone = redis.call('HGET', KEYS[1], 'sole')
-if lone and string.sub(lone, 1, #ARGV[1]) == ARGV[1] then
-  redis.call('HDEL', KEYS[1], 'sole')
+-- KEYS 1 lock, or all four as in state. ARGV 1 id
+-- Replies 1, or nothing if the claim is not alone there and only that key was given.
+local lock = redis.call('GET', KEYS[1])
+if lock and string.sub(lock, 35, 66) == ARGV[1] then
+  redis.call('SET', KEYS[1], string.sub(lock, 1, 16), 'KEEPTTL')
   return 1
 end
+if not KEYS[2] then return false end
+local clock = redis.call('TIME')
+local id = ARGV[1]
 
