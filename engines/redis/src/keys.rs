@@ -34,11 +34,7 @@ impl QueueKeys {
 
 /// A hash tag ends at the first closing brace, so a name must not have one.
 fn escape(name: &str) -> Cow<'_, str> {
-    if name.contains(['}', '%']) {
-        name.replace('%', "%25").replace('}', "%7D").into()
-    } else {
-        name.into()
-    }
+    if name.contains(['}', '%']) { name.replace('%', "%25").replace('}', "%7D").into() } else { name.into() }
 }
 
 /// The keys of one lock in the style 'plain': the lock is its bare name, so that other clients find it.

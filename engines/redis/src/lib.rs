@@ -9,6 +9,7 @@ mod keys;
 mod lane;
 mod line;
 mod link;
+mod looker;
 mod lua;
 mod plain;
 mod queue;
@@ -25,6 +26,7 @@ pub mod parts {
     pub use crate::lane::scan;
     pub use crate::line::HolderLine;
     pub use crate::link::{Check, Dial, Ears, Link};
+    pub use crate::looker::{Lookers, Patience};
     pub use crate::lua::{Lua, Request};
     pub use crate::target::{Sentinels, Spot, Target, spot};
     pub use crate::view::{integer, text};
@@ -36,10 +38,11 @@ use crate::durable::Durable;
 use crate::lane::{Lane, Lanes};
 use crate::line::HolderLine;
 use crate::link::Ears;
+use crate::looker::Lookers;
 use crate::plain::RedisPlain;
 use crate::queue::RedisQueue;
 use crate::shared::Shared;
-use crate::wake::Waiters;
+use crate::wake::{Flights, Waiters};
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{
     Abilities, ClaimId, CrashFrees, Engine, MIN_TTL, QueueEngine, RaceEngine, Result, house,
@@ -135,7 +138,7 @@ async fn open_queue(config: &Config, time_limit: Duration, channel: String) -> R
 
 async fn open_plain(config: &Config, time_limit: Duration, channel: String) -> Result<Arc<RedisPlain>> {
     let behind = Listener::<RedisPlain>::default();
-    let hearing = Arc::clone(&behind);
+    let (hearing, missing) = (Arc::clone(&behind), Arc::clone(&behind));
     let ears = Ears {
         channel: channel.clone(),
         heard: Box::new(move |message| {
@@ -143,11 +146,25 @@ async fn open_plain(config: &Config, time_limit: Duration, channel: String) -> R
                 plain.hear(message);
             }
         }),
-        back: Box::new(|| {}), // the paced retry finds what was missed
+        back: Box::new(move || {
+            if let Some(plain) = listener(&missing) {
+                plain.lookers.look_now();
+            }
+        }),
     };
     let (lanes, durable) = open_lanes(config, time_limit, ears).await?;
     let is_cluster = matches!(config.topology, Topology::Cluster(_));
-    let plain = Arc::new(RedisPlain { lanes, waiters: Arc::default(), channel, durable, is_cluster });
+    let plain = Arc::new(RedisPlain {
+        lanes,
+        waiters: Arc::default(),
+        lookers: Lookers::default(),
+        flights: Flights::default(),
+        channel,
+        durable,
+        is_cluster,
+        crowds: Crowds::default(),
+        line: HolderLine::default(),
+    });
     let _ = behind.set(Arc::downgrade(&plain));
     Ok(plain)
 }

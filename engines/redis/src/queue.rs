@@ -292,7 +292,8 @@ impl Queue for Shared<RedisQueue> {
     }
 
     async fn shrink(&self, claim: &Claim, to: Demand) -> Result<()> {
-        let request = long_way(&SHRINK, &claim.name).arg(claim.id.to_string()).arg(to.weight()).arg(to.to_string());
+        let request =
+            long_way(&SHRINK, &claim.name).arg(claim.id.to_string()).arg(to.weight()).arg(to.to_string());
         let reply = self.lanes.nearest().run(&request).await.map_err(could_not("downgrade"))?;
         if view::integer(&reply) == Some(1) { Ok(()) } else { Err(claim.gone()) }
     }
