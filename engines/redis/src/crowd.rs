@@ -1,6 +1,6 @@
 //! Which locks have company: where the short way, which asks one key only, would be in vain.
 
-use lockkeeper_core::LockName;
+use lockkeeper_core::{ClaimId, LockName};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -39,6 +39,24 @@ impl Crowds {
                 map.remove(name);
             }
         }
+    }
+}
+
+/// The places of claims that were alone when they were granted: a leave on the short way brings it along.
+#[derive(Debug, Default)]
+pub(crate) struct Places(Mutex<HashMap<ClaimId, u64>>);
+
+impl Places {
+    fn map(&self) -> MutexGuard<'_, HashMap<ClaimId, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn enter(&self, id: ClaimId, place: u64) {
+        self.map().insert(id, place);
+    }
+
+    pub(crate) fn take(&self, id: ClaimId) -> Option<u64> {
+        self.map().remove(&id)
     }
 }
 

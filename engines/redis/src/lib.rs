@@ -33,7 +33,7 @@ pub mod parts {
 }
 
 use crate::config::{Config, ENGINE, Topology};
-use crate::crowd::Crowds;
+use crate::crowd::{Crowds, Places};
 use crate::durable::Durable;
 use crate::lane::{Lane, Lanes};
 use crate::line::HolderLine;
@@ -130,6 +130,7 @@ async fn open_queue(config: &Config, time_limit: Duration, channel: String) -> R
         durable,
         is_cluster,
         crowds: Crowds::default(),
+        places: Places::default(),
         line: HolderLine::default(),
     });
     let _ = behind.set(Arc::downgrade(&queue));

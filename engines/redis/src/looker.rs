@@ -100,9 +100,11 @@ impl Drop for Seat<'_> {
     fn drop(&mut self) {
         let mut lines = self.lookers.lines();
         let Some(line) = lines.get_mut(self.name) else { return };
+        let was_in_front = line.waiting.front().is_some_and(|(id, _)| *id == self.id);
         line.waiting.retain(|(id, _)| *id != self.id);
         match line.waiting.front() {
-            Some((_, next)) => next.notify_one(),
+            Some((_, next)) if was_in_front => next.notify_one(),
+            Some(_) => {}
             None => drop(lines.remove(self.name)),
         }
     }

@@ -1,7 +1,7 @@
 //! The style 'queue': first come, first served, by scripts that keep the whole queue at the server.
 
 use crate::config::ENGINE;
-use crate::crowd::Crowds;
+use crate::crowd::{Crowds, Places};
 use crate::failure::failure;
 use crate::keys::QueueKeys;
 use crate::lane::{Lane, Lanes};
@@ -45,6 +45,7 @@ pub(crate) struct RedisQueue {
     /// A script's keys must be in one slot there, and so of one lock.
     pub(crate) is_cluster: bool,
     pub(crate) crowds: Crowds,
+    pub(crate) places: Places,
     pub(crate) line: HolderLine,
 }
 
@@ -224,6 +225,7 @@ impl Queue for Shared<RedisQueue> {
         if !crowded {
             let reply = self.send_join(lane, claim, short_way(&JOIN, &claim.name)).await?;
             if let Some(joined) = alone(&reply) {
+                self.places.enter(claim.id, joined.place.0);
                 return Ok(joined);
             }
             self.crowds.found_company(&claim.name);
@@ -275,8 +277,10 @@ impl Queue for Shared<RedisQueue> {
         };
         let id = claim.id.to_string();
         let mut twice = false;
-        if !self.crowds.has(&claim.name) {
-            let request = short_way(&LEAVE, &claim.name).arg(&id);
+        if let Some(place) = self.places.take(claim.id)
+            && !self.crowds.has(&claim.name)
+        {
+            let request = short_way(&LEAVE, &claim.name).arg(&id).arg(format!("{place:016}"));
             let (reply, again) = self.lanes.run_surely(lane, &request).await;
             if view::integer(&reply.map_err(could_not("leave the queue"))?) == Some(1) {
                 return Ok(Left::Left);
