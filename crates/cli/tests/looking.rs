@@ -215,3 +215,25 @@ fn output_of_many_locks_survives_a_reader_that_takes_one_line() {
     }
     until("empty list", || text(&place, &["ls"]).lines().count() == 1);
 }
+
+#[test]
+fn schema_prints_statements_or_says_why_there_are_none() {
+    let place = Place::new();
+    assert!(text(&place, &["schema", "postgres"]).contains("CREATE TABLE IF NOT EXISTS lockkeeper_claims"));
+    assert!(text(&place, &["schema", "mariadb", "--style", "row"]).contains("lockkeeper_rows"));
+    assert!(text(&place, &["schema", "sqlite:/tmp/locks.db"]).contains("lockkeeper_claims"));
+    let refusals = [
+        (
+            &["schema", "redis"][..],
+            "needs nothing created beforehand; only these do: sqlite, postgres, mysql",
+        ),
+        (&["schema", "oracle"], "unknown engine 'oracle'"),
+        (&["schema", "postgres", "--style", "plain"], "its styles are: queue, row, session, advisory"),
+    ];
+    for (arguments, why) in refusals {
+        let output = place.output(arguments);
+        assert_eq!(output.status.code(), Some(64), "{output:?}");
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.contains(why), "{told}");
+    }
+}
