@@ -29,6 +29,11 @@ impl Parts {
         } else {
             self.found(claim, &entry).await
         };
+        // What the transaction has not refused is judged by what stands ahead.
+        let found = found.and_then(|(place, look)| {
+            look.ruling.map_or(Ok(()), |ruling| claim.check_shape(ruling))?;
+            Ok((place, look))
+        });
         if matches!(found, Err(Error::Mismatch { .. })) {
             // Law 6: a refused claim leaves nothing behind, and the keeper sends no leave for it.
             self.leave(claim).await?;
@@ -62,8 +67,6 @@ impl Parts {
             Some(look) => look,
             None => self.look_far(claim, &keys::claim(claim), place).await?,
         };
-        // Unless the transaction has refused the claim for its shape already.
-        look.ruling.map_or(Ok(()), |ruling| claim.check_shape(ruling))?;
         Ok((place, look))
     }
 
