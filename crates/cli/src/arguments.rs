@@ -1,6 +1,8 @@
 //! The options that every verb has, and the list of verbs.
 
-use crate::commands::{completions, engines, evict, ls, man, run, show, watch};
+#[cfg(feature = "bench")]
+use crate::commands::bench;
+use crate::commands::{completions, engines, evict, ls, man, run, schema, show, watch};
 use crate::exit::{self, HELP};
 use clap::{Args, Parser, Subcommand};
 use lockkeeper::address::parse_duration;
@@ -77,6 +79,9 @@ pub(crate) enum Verb {
     Watch(watch::Watch),
     Evict(evict::Evict),
     Engines(engines::Engines),
+    #[cfg(feature = "bench")]
+    Bench(Box<bench::Bench>),
+    Schema(schema::Schema),
     Completions(completions::Completions),
     Man(man::Man),
 }

@@ -1,11 +1,14 @@
 //! The verbs, a file each: its arguments and its run.
 
+#[cfg(feature = "bench")]
+pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod engines;
 pub(crate) mod evict;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod run;
+pub(crate) mod schema;
 pub(crate) mod show;
 pub(crate) mod watch;
 
@@ -26,6 +29,9 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Verb::Watch(watch) => block_on(watch.run(&place)),
         Verb::Evict(evict) => block_on(evict.run(&place)),
         Verb::Engines(engines) => engines.run(),
+        #[cfg(feature = "bench")]
+        Verb::Bench(bench) => bench.run(&place),
+        Verb::Schema(schema) => schema.run(),
         Verb::Completions(completions) => completions.run(),
         Verb::Man(man) => man.run(),
     }
