@@ -38,8 +38,7 @@ async fn turn(keeper: &Keeper, recorder: &Recorder, client: u32) {
     story.invokes(now_ns(), demand.weight() as u32, demand.limit() as u32);
     let name = keeper.rwlock(format!("history/{lock}"));
     let patience = 2 * TTL;
-    let asked =
-        if writes { name.write_within(patience).await } else { name.read_within(patience).await };
+    let asked = if writes { name.write_within(patience).await } else { name.read_within(patience).await };
     match asked {
         Ok(Some(guard)) => holds(&story, guard, Duration::from_millis(hold_ms)).await,
         Ok(None) => story.is_cancelled(now_ns()),
@@ -99,7 +98,8 @@ async fn histories_hold_while_nodes_are_killed_stopped_and_restarted_without_the
         tokio::time::timeout(Duration::from_secs(30), client).await.expect("no client is stuck").unwrap();
     }
     let history = recorder.history();
-    let grants = history.events.iter().filter(|event| matches!(event.kind, EventKind::Granted { .. })).count();
+    let grants =
+        history.events.iter().filter(|event| matches!(event.kind, EventKind::Granted { .. })).count();
     println!("{grants} grants");
     assert!(grants > 50, "only {grants} grants: a minority must not stop the majority");
     let violations = check(&history, &Promises::safety());

@@ -73,7 +73,8 @@ async fn node_redlock_and_we_alternate_and_a_shared_counter_stays_exact() {
         }));
     }
     for task in ours {
-        let tokens = tokio::time::timeout(Duration::from_secs(120), task).await.expect("we are served").unwrap();
+        let tokens =
+            tokio::time::timeout(Duration::from_secs(120), task).await.expect("we are served").unwrap();
         assert!(tokens.is_sorted_by(|one, next| one < next));
     }
     for child in &mut theirs {
