@@ -23,6 +23,8 @@ if opened then
   local state = redis.call('HMGET', queue, 'last', 'held', 'waiting', 'shape', 'due', id)
   last, held, waiting = tonumber(state[1]) or 0, tonumber(state[2]) or 0, tonumber(state[3]) or 0
   shape, due, mine = state[4], tonumber(state[5]), state[6]
+  -- All who were here have crashed, and what they left has expired before the lock's own key.
+  opened = state[1] ~= false
 elseif lock then
   last = tonumber(string.sub(lock, 1, 16))
 end
