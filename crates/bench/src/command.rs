@@ -6,13 +6,10 @@ use crate::scale::Scale;
 use crate::servers::Servers;
 use crate::summary::Summary;
 use crate::target::{self, Wish};
-use crate::{Result, Workload, helper, report, table};
-use serde::Serialize;
-use std::path::PathBuf;
-use std::process::ExitCode;
-
-/// Wrong usage, or nothing to measure.
-const USAGE: u8 = 64;
+use crate::{Result, Usage, Workload, helper, markdown, report, table};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// What to measure, and how to show it.
 #[derive(Debug, Clone, clap::Args)]
@@ -39,57 +36,104 @@ pub struct Arguments {
     /// Write a page with tables and plots into this directory
     #[arg(long, value_name = "DIR")]
     pub report: Option<PathBuf>,
+    /// Show the figures that a report or --json has saved, and measure nothing
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["engines", "url", "workloads", "quick", "repeat"])]
+    pub from: Option<PathBuf>,
+    /// Add the figures of other libraries, as scripts/bench-peers has saved them
+    #[arg(long, value_name = "FILE")]
+    pub peers: Option<PathBuf>,
+    /// Renew the tables of this Markdown page between its '<!-- bench:… -->' marks
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
 }
 
 /// Everything that came out, as `--json` prints it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
     /// lockkeeper's version.
-    pub version: &'static str,
+    pub version: String,
     /// Where it ran.
     pub machine: Machine,
     /// How much was measured.
     pub scale: Scale,
+    /// How long all of it took.
+    #[serde(default)]
+    pub seconds: f64,
     /// What came out.
     pub results: Vec<Summary>,
+    /// What came out of other libraries, in a run of their own beside lockkeeper.
+    #[serde(default)]
+    pub peers: Vec<Summary>,
+}
+
+impl Outcome {
+    /// Reads what was saved.
+    ///
+    /// # Errors
+    /// When there is no such file, or something else is in it.
+    pub fn load(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Usage(format!("cannot read {}: {error}", path.display())))?;
+        serde_json::from_str(&text)
+            .map_err(|error| Usage(format!("{} is no saved run: {error}", path.display())).into())
+    }
 }
 
 /// Does what the command line asks.
 ///
 /// Call it before any runtime is entered: the bench starts its own. Helper processes are this program with the
 /// same arguments, so this must be reached again with them.
-pub fn run(arguments: Arguments) -> ExitCode {
+///
+/// # Errors
+/// [`Usage`] when the command line asks for what cannot be; anything else when nothing could be measured or
+/// the report could not be written. A single run that fails is no error: its row says why.
+pub fn run(arguments: &Arguments) -> Result<()> {
     if helper::run_if_asked() {
-        return ExitCode::SUCCESS;
+        return Ok(());
     }
-    match measure_and_show(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("lockkeeper bench: {error}");
-            ExitCode::from(USAGE)
-        }
+    let mut outcome = match &arguments.from {
+        Some(path) => Outcome::load(path)?,
+        None => measure(arguments)?,
+    };
+    if let Some(path) = &arguments.peers {
+        outcome.peers = Outcome::load(path)?.results;
     }
+    show(&outcome, arguments)
 }
 
-fn measure_and_show(arguments: &Arguments) -> Result<()> {
+fn measure(arguments: &Arguments) -> Result<Outcome> {
     let machine = Machine::here();
     let mut servers = Servers::default();
     let targets = targets(arguments, &mut servers)?;
     if targets.is_empty() {
-        return Err("there is no engine to measure".into());
+        return Err(Usage("there is no engine to measure".into()).into());
     }
+    let started = Instant::now();
     let plan = Plan { workloads: workloads(arguments), scale: scale(arguments), targets };
     let results = plan.run();
-    let outcome = Outcome { version: env!("CARGO_PKG_VERSION"), machine, scale: plan.scale, results };
+    let version = env!("CARGO_PKG_VERSION").into();
+    let seconds = started.elapsed().as_secs_f64();
+    Ok(Outcome { version, machine, scale: plan.scale, seconds, results, peers: Vec::new() })
+}
+
+fn show(outcome: &Outcome, arguments: &Arguments) -> Result<()> {
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&outcome)?);
+        println!("{}", serde_json::to_string_pretty(outcome)?);
     } else {
-        println!("{}", outcome.machine.line());
+        println!("{}\nmeasured in {:.0} s", outcome.machine.line(), outcome.seconds);
         println!("{}", table::render(&outcome.results));
+        if !outcome.peers.is_empty() {
+            println!("beside other libraries\n{}", table::render(&outcome.peers));
+        }
     }
     if let Some(directory) = &arguments.report {
-        let page = report::write(&outcome, directory)?;
+        let page = report::write(outcome, directory)?;
         eprintln!("the report is {}", page.display());
+    }
+    if let Some(path) = &arguments.markdown {
+        let page = std::fs::read_to_string(path)
+            .map_err(|error| Usage(format!("cannot read {}: {error}", path.display())))?;
+        std::fs::write(path, markdown::renew(&page, outcome)?)?;
     }
     Ok(())
 }

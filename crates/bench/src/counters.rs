@@ -1,20 +1,27 @@
 //! How many requests a server has served, in its own words.
 
 mod ask;
+pub(crate) mod mysql;
+pub(crate) mod postgres;
 pub(crate) mod redis;
 
 use crate::Result;
 use ::redis::aio::MultiplexedConnection;
 use lockkeeper::address::Address;
+use tokio::sync::Mutex;
 
 /// Asks a server for its count of requests.
 pub(crate) enum Counter {
-    /// INFO commandstats.
-    Redis(MultiplexedConnection),
+    /// INFO commandstats, of every node.
+    Redis(Vec<MultiplexedConnection>),
     /// `mntr`: packets received.
     ZooKeeper(Vec<String>),
     /// `/metrics`: messages received by the services.
     Etcd(Vec<String>),
+    /// pg_stat_statements.
+    Postgres(tokio_postgres::Client),
+    /// SHOW STATUS: Questions.
+    MySql(Mutex<mysql_async::Conn>),
 }
 
 impl Counter {
@@ -23,9 +30,17 @@ impl Counter {
         let address = Address::parse(url)?;
         let hosts = |port: u16| address.hosts.iter().map(|host| host.with_port(port)).collect();
         Ok(match address.scheme.as_str() {
-            "redis" => Some(Self::Redis(redis::connect(&address).await?)),
+            "redis" | "redlock" => {
+                let mut nodes = Vec::new();
+                for node in redis::nodes(&address) {
+                    nodes.push(redis::connect(&node).await?);
+                }
+                Some(Self::Redis(nodes))
+            }
             "zookeeper" => Some(Self::ZooKeeper(hosts(2181))),
             "etcd" => Some(Self::Etcd(hosts(2379))),
+            "postgres" => postgres::counter(&address).await?.map(Self::Postgres),
+            "mysql" => Some(Self::MySql(Mutex::new(mysql::connect(&address).await?))),
             _ => None,
         })
     }
@@ -33,22 +48,27 @@ impl Counter {
     /// The requests since the server started.
     pub(crate) async fn requests(&self) -> Result<u64> {
         match self {
-            Self::Redis(connection) => redis::requests(connection.clone()).await,
+            Self::Redis(nodes) => redis::requests(nodes).await,
             Self::ZooKeeper(hosts) => ask::zookeeper_packets(hosts).await,
             Self::Etcd(hosts) => ask::etcd_messages(hosts).await,
+            Self::Postgres(client) => postgres::requests(client).await,
+            Self::MySql(connection) => mysql::requests(connection).await,
         }
     }
 }
 
 /// Counts the requests between two moments.
-pub(crate) struct Count {
+pub struct Count {
     counter: Option<Counter>,
     before: u64,
 }
 
 impl Count {
     /// From now on.
-    pub(crate) async fn start(url: &str) -> Result<Self> {
+    ///
+    /// # Errors
+    /// When the server does not tell.
+    pub async fn start(url: &str) -> Result<Self> {
         let counter = Counter::open(url).await?;
         let before = match &counter {
             Some(counter) => counter.requests().await?,
@@ -58,7 +78,10 @@ impl Count {
     }
 
     /// Until now; `None` if nobody counts.
-    pub(crate) async fn so_far(&self) -> Result<Option<f64>> {
+    ///
+    /// # Errors
+    /// When the server does not tell.
+    pub async fn so_far(&self) -> Result<Option<f64>> {
         match &self.counter {
             Some(counter) => Ok(Some(counter.requests().await?.saturating_sub(self.before) as f64)),
             None => Ok(None),

@@ -3,7 +3,7 @@
 //! Read the files in this order: `command` (what is asked), `target` and `servers` (what is measured),
 //! `scale` (how much), `plan` (in which order: interleaved and repeated), `workload` (the loops), `floors` (the
 //! same requests with no lockkeeper code), `counters` (what the servers say they were asked), `measure` and
-//! `summary` (the statistics), `table` and `report` (what is shown).
+//! `summary` (the statistics), `table`, `markdown` and `report` (what is shown). `kit` is for comparisons with others.
 //!
 //! Figures of different runs, or of different machines, must not be compared: ratios within one run may.
 
@@ -12,7 +12,9 @@ mod counters;
 mod error;
 mod floors;
 mod helper;
+pub mod kit;
 pub mod machine;
+pub mod markdown;
 pub mod measure;
 mod plan;
 mod process;
@@ -26,5 +28,5 @@ pub mod table;
 mod target;
 mod workload;
 
-pub use error::{Error, Result};
+pub use error::{Error, Result, Usage};
 pub use workload::Workload;

@@ -1,10 +1,10 @@
 //! Describes the machine, so that figures can be read with it; its name is nobody's business.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs;
 
 /// What the figures depend on.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's model.
     pub processor: String,

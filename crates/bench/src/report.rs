@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// When it cannot be written.
 pub fn write(outcome: &Outcome, directory: &Path) -> Result<PathBuf> {
     std::fs::create_dir_all(directory)?;
-    std::fs::write(directory.join("bench.json"), serde_json::to_string_pretty(outcome)?)?;
+    std::fs::write(directory.join("bench.json"), serde_json::to_string(outcome)?)?;
     for plot in plots::all(&outcome.results)? {
         std::fs::write(directory.join(format!("{}.svg", plot.file)), &plot.svg)?;
     }

@@ -8,7 +8,7 @@ const GOODBYE: Duration = Duration::from_millis(500);
 
 /// How many threads a run has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Threads {
+pub enum Threads {
     /// One: a request and its reply need no other thread, so the driver's own cost is plain to see.
     One,
     /// One per processor, as in most applications.
@@ -16,7 +16,10 @@ pub(crate) enum Threads {
 }
 
 /// Runs a measurement to its end, or gives it up when it hangs.
-pub(crate) fn run<T>(
+///
+/// # Errors
+/// The measurement's own, or that it hung.
+pub fn run<T>(
     threads: Threads,
     patience: Duration,
     measurement: impl Future<Output = Result<T>>,

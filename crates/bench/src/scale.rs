@@ -17,7 +17,7 @@ pub struct Limit {
 pub struct Scale {
     /// How often each run is repeated, interleaved with those of the other engines.
     pub repetitions: usize,
-    /// How often the long ones (waiting, holding, pause) are repeated.
+    /// How often the long ones (processes, waiting, holding, pause) are repeated.
     pub long_repetitions: usize,
     /// The end of each run.
     pub limit: Limit,
@@ -48,22 +48,22 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Figures to quote: some minutes per engine.
+    /// Figures to quote: every engine in a quarter of an hour.
     pub fn full() -> Self {
         Self {
-            repetitions: 5,
-            long_repetitions: 3,
-            limit: Limit { turns: 200_000, time: Duration::from_secs(2) },
+            repetitions: 3,
+            long_repetitions: 1,
+            limit: Limit { turns: 200_000, time: Duration::from_millis(500) },
             spread: vec![64, 1_000],
             keepers: vec![2, 16, 128],
             processes: vec![16],
             waiters: vec![200, 1_000],
-            idle: Duration::from_secs(5),
+            idle: Duration::from_secs(3),
             handovers: 100,
             held: 10_000,
             tasks: 64,
             kills: 20,
-            slow_kills: 5,
+            slow_kills: 3,
             short_ttl: Duration::from_secs(1),
             patience: Duration::from_secs(90),
         }
@@ -72,14 +72,13 @@ impl Scale {
     /// A first look: every engine in a few minutes.
     pub fn quick() -> Self {
         Self {
-            repetitions: 3,
-            long_repetitions: 1,
+            repetitions: 2,
             limit: Limit { turns: 20_000, time: Duration::from_millis(250) },
             spread: vec![64],
             keepers: vec![2, 16],
             processes: vec![8],
             waiters: vec![200],
-            idle: Duration::from_millis(1_500),
+            idle: Duration::from_millis(750),
             handovers: 50,
             held: 500,
             kills: 7,

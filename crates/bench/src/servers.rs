@@ -11,7 +11,7 @@ const REDLOCK_NODES: usize = 3;
 
 /// Running servers by engine; stopped on drop.
 #[derive(Default)]
-pub(crate) struct Servers(HashMap<String, Place>);
+pub struct Servers(HashMap<String, Place>);
 
 /// Where an engine is reached, and what keeps it there.
 struct Place {
@@ -21,7 +21,10 @@ struct Place {
 
 impl Servers {
     /// The engine's URL; starts its server if it does not run yet.
-    pub(crate) fn url(&mut self, engine: &str) -> Result<String> {
+    ///
+    /// # Errors
+    /// When the server is not installed or does not start.
+    pub fn url(&mut self, engine: &str) -> Result<String> {
         if !self.0.contains_key(engine) {
             self.0.insert(engine.into(), start(engine)?);
         }
@@ -44,7 +47,9 @@ fn start(engine: &str) -> Result<Place> {
             "postgres",
             || {
                 let durable = ["fsync=on", "synchronous_commit=on", "full_page_writes=on"];
-                Postgres::start_with(&[&durable[..], &["max_connections=600"]].concat())
+                // The second counts requests.
+                let more = ["max_connections=600", "shared_preload_libraries=pg_stat_statements"];
+                Postgres::start_with(&[durable.as_slice(), &more].concat())
             },
             Postgres::url,
         ),

@@ -80,7 +80,7 @@ impl Sample {
 }
 
 /// What was measured.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subject {
     /// The engine and style, such as `redis queue`, or the requests of a floor.
     pub name: String,
@@ -91,7 +91,7 @@ pub struct Subject {
 }
 
 /// One number over all repetitions.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// What it is.
     pub name: String,
@@ -106,7 +106,7 @@ pub struct Figure {
 }
 
 /// All runs of one workload, at one size, on one subject.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Summary {
     /// The workload.
     pub workload: String,

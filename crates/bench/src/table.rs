@@ -85,6 +85,15 @@ pub fn show(unit: Unit, value: f64) -> String {
     }
 }
 
+/// A round number on an axis: without the zeros that say nothing.
+pub fn tick(unit: Unit, value: f64) -> String {
+    let text = show(unit, value);
+    let (number, unit) = text.split_once(' ').map_or((text.as_str(), ""), |(number, unit)| (number, unit));
+    let number =
+        if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number };
+    if unit.is_empty() { number.into() } else { format!("{number} {unit}") }
+}
+
 /// Three digits that count.
 fn digits(value: f64) -> String {
     let decimals = match value.abs() {
@@ -134,6 +143,10 @@ mod tests {
         assert_eq!(show(Unit::PerSecond, 9_876.0), "9876");
         assert_eq!(show(Unit::Bytes, 2048.0), "2.00 KiB");
         assert_eq!(show(Unit::Processor, 0.015), "1.5 %");
+        assert_eq!(tick(Unit::Seconds, 0.01), "10 ms");
+        assert_eq!(tick(Unit::PerSecond, 10_000.0), "10 k");
+        assert_eq!(tick(Unit::PerSecond, 100.0), "100");
+        assert_eq!(tick(Unit::PerSecond, 0.1), "0.1");
     }
 
     fn summary(workload: &str, name: &str, figures: Vec<Figure>, note: Option<&str>) -> Summary {

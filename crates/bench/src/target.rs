@@ -2,7 +2,7 @@
 
 use crate::floors::Floor;
 use crate::servers::Servers;
-use crate::{Result, runtime};
+use crate::{Result, Usage, runtime};
 use lockkeeper::address::Address;
 use lockkeeper::{Abilities, Connect, Keeper};
 use std::time::Duration;
@@ -94,9 +94,8 @@ pub(crate) fn start(wishes: &[Wish], servers: &mut Servers) -> Result<Vec<Target
             let known: Vec<String> =
                 styles.iter().map(|style| format!("{}:{}", style.engine, style.style)).collect();
             let style = wish.style.as_deref().map(|style| format!(":{style}")).unwrap_or_default();
-            return Err(
-                format!("unknown engine '{}{style}'; known: {}", wish.engine, known.join(", ")).into()
-            );
+            let known = known.join(", ");
+            return Err(Usage(format!("unknown engine '{}{style}'; known: {known}", wish.engine)).into());
         }
     }
     Ok(targets)
@@ -122,8 +121,11 @@ fn with_style(url: &str, abilities: &Abilities) -> String {
     if count > 1 { format!("{url}?style={}", abilities.style) } else { url.into() }
 }
 
-/// A keeper on the target.
-pub(crate) async fn connect(url: &str, ttl: Option<Duration>) -> Result<Keeper> {
+/// A keeper on the engine at this URL.
+///
+/// # Errors
+/// The engine's.
+pub async fn connect(url: &str, ttl: Option<Duration>) -> Result<Keeper> {
     let mut connect = Connect::to(url).namespace(NAMESPACE).holder("bench");
     if let Some(ttl) = ttl {
         connect = connect.ttl(ttl);
@@ -137,7 +139,7 @@ pub(crate) async fn close(keeper: Keeper) {
 }
 
 /// A lock that no run before has used.
-pub(crate) fn fresh_name(workload: &str) -> String {
+pub fn fresh_name(workload: &str) -> String {
     format!("{workload}/{:016x}", rand::random::<u64>())
 }
 

@@ -1,6 +1,6 @@
 //! The workloads: what each is called, at which sizes it runs, and who can do it.
 
-mod contended;
+pub(crate) mod contended;
 mod crash;
 pub(crate) mod hold;
 mod holding;
@@ -9,7 +9,7 @@ mod pause;
 pub(crate) mod processes;
 mod settle;
 mod spread;
-mod uncontended;
+pub(crate) mod uncontended;
 mod waiting;
 
 use crate::floors::Floor;
@@ -22,7 +22,7 @@ use lockkeeper::Abilities;
 use serde::{Deserialize, Serialize};
 
 /// The shares of which latencies are shown.
-const SHARES: &[f64] = &[0.5, 0.99];
+pub(crate) const SHARES: &[f64] = &[0.5, 0.99];
 
 /// A workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -130,7 +130,7 @@ impl Workload {
         match self {
             // Many holders are killed within one run.
             Self::Crash => 1,
-            Self::Waiting | Self::Holding | Self::Pause => scale.long_repetitions,
+            Self::Processes | Self::Waiting | Self::Holding | Self::Pause => scale.long_repetitions,
             _ => scale.repetitions,
         }
     }
@@ -204,7 +204,7 @@ impl Workload {
 pub(crate) const PAIRS: &str = "pairs/s";
 
 /// What every loop of pairs reports.
-fn pairs_sample(latencies: &Latencies, seconds: f64, shares: &[f64]) -> Sample {
+pub(crate) fn pairs_sample(latencies: &Latencies, seconds: f64, shares: &[f64]) -> Sample {
     use crate::summary::Unit;
     let rate = crate::measure::per_second(latencies.count(), seconds);
     Sample::default().with(PAIRS, Unit::PerSecond, rate).with_latencies("", latencies, shares)

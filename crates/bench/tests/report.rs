@@ -24,7 +24,14 @@ fn summary(workload: &str, engine: &str, size: usize, figures: Vec<Figure>) -> S
 }
 
 fn outcome(results: Vec<Summary>) -> Outcome {
-    Outcome { version: "0.0.0", machine: Machine::here(), scale: Scale::tiny(), results }
+    Outcome {
+        version: "0.0.0".into(),
+        machine: Machine::here(),
+        scale: Scale::tiny(),
+        seconds: 1.0,
+        results,
+        peers: Vec::new(),
+    }
 }
 
 fn everything() -> Outcome {
@@ -117,13 +124,24 @@ fn a_browser_shows_the_page() {
     let directory = tempfile::tempdir().unwrap();
     let page = report::write(&everything(), directory.path()).unwrap();
     let picture = directory.path().join("page.png");
-    let status = std::process::Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1000,2400"])
-        .arg(format!("--user-data-dir={}", directory.path().join("profile").display()))
-        .arg(format!("--screenshot={}", picture.display()))
-        .arg(format!("file://{}", page.display()))
-        .status()
-        .unwrap();
-    assert!(status.success());
-    assert!(std::fs::metadata(picture).unwrap().len() > 10_000, "a picture with something on it");
+    let run = |wish: String| {
+        let output = std::process::Command::new(browser)
+            .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+            .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+            .arg("--window-size=1000,2400")
+            .arg(format!("--user-data-dir={}", directory.path().join("profile").display()))
+            .arg(wish)
+            .arg(format!("file://{}", page.display()))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    run(format!("--screenshot={}", picture.display()));
+    let png = std::fs::read(picture).unwrap();
+    let number = |at: usize| u32::from_be_bytes(png[at..at + 4].try_into().unwrap());
+    assert_eq!((&png[1..4], number(16), number(20)), (&b"PNG"[..], 1000, 2400));
+    assert!(png.len() > 30_000, "a picture with something on it: {} bytes", png.len());
+    let shown = run("--dump-dom".into());
+    assert_eq!(shown.matches("<svg").count(), 4, "the plots are in what the browser made of the page");
 }

@@ -1,5 +1,7 @@
 //! The options that every verb has, and the list of verbs.
 
+#[cfg(feature = "bench")]
+use crate::commands::bench;
 use crate::commands::{completions, engines, evict, ls, man, run, schema, show, watch};
 use crate::exit::{self, HELP};
 use clap::{Args, Parser, Subcommand};
@@ -77,6 +79,8 @@ pub(crate) enum Verb {
     Watch(watch::Watch),
     Evict(evict::Evict),
     Engines(engines::Engines),
+    #[cfg(feature = "bench")]
+    Bench(Box<bench::Bench>),
     Schema(schema::Schema),
     Completions(completions::Completions),
     Man(man::Man),

@@ -1,5 +1,7 @@
 //! The verbs, a file each: its arguments and its run.
 
+#[cfg(feature = "bench")]
+pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod engines;
 pub(crate) mod evict;
@@ -27,6 +29,8 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Verb::Watch(watch) => block_on(watch.run(&place)),
         Verb::Evict(evict) => block_on(evict.run(&place)),
         Verb::Engines(engines) => engines.run(),
+        #[cfg(feature = "bench")]
+        Verb::Bench(bench) => bench.run(&place),
         Verb::Schema(schema) => schema.run(),
         Verb::Completions(completions) => completions.run(),
         Verb::Man(man) => man.run(),

@@ -58,7 +58,17 @@ fn show_has_the_queue_in_order_with_everything() {
     assert!(claims[0]["token"].is_u64() && claims[1]["token"].is_null(), "{lock}");
     assert!(claims.iter().all(|claim| claim["ttl_left_seconds"].is_f64()), "{lock}");
     let table = text(&place, &["show", "x"]);
-    let words = ["holds", "first", "second", claims[2]["id"].as_str().unwrap(), "TTL LEFT", "TOKEN", "SINCE"];
+    let words = [
+        "1  holds",
+        "2  waits for 1",
+        "3  waits for 2",
+        "first",
+        "second",
+        claims[2]["id"].as_str().unwrap(),
+        "TTL LEFT",
+        "TOKEN",
+        "SINCE",
+    ];
     assert!(words.iter().all(|word| table.contains(word)), "{table}");
     assert_eq!(holder.finish(), 0);
     assert_eq!(second.finish(), 0);

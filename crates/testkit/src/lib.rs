@@ -33,6 +33,7 @@ mod server;
 mod spawner;
 mod wait;
 mod zookeeper;
+mod zookeeper_tls;
 
 pub use etcd::Etcd;
 pub use etcd_tls::EtcdTls;
@@ -47,3 +48,4 @@ pub use sentinel::Sentinel;
 pub use server::Server;
 pub use wait::wait_until;
 pub use zookeeper::ZooKeeper;
+pub use zookeeper_tls::ZooKeeperTls;

@@ -55,7 +55,7 @@ impl ZooKeeperPlain {
                     let token = token_of(node.token);
                     common.book.made(claim.id, node, epoch);
                     common.book.renewed(claim.id, claim.ttl);
-                    return Ok(Answer::Granted(Grant { token }));
+                    return Ok(Answer::GrantedOn(Grant { token }, session.lifeline().clone()));
                 }
                 Err(Failure::Refused(code::NODE_EXISTS)) => {
                     common.book.forget(claim.id);
@@ -97,9 +97,14 @@ impl ZooKeeperPlain {
         };
         let Some(node) = node else { return Ok(Left::NotThere) };
         self.0.book.leaving(claim.id);
-        match self.0.remove(&session, &node).await? {
-            Left::NotThere if record.leaving => Ok(Left::Left),
-            left => Ok(left),
+        if self.0.remove(&session, &node).await? == Left::Left {
+            return Ok(Left::Left);
+        }
+        match self.find(&session, directory, claim.id).await? {
+            // Somebody uses the lock in the other style, which raises the version as well.
+            Some(found) => self.0.remove(&session, &found).await,
+            None if record.leaving => Ok(Left::Left),
+            None => Ok(Left::NotThere),
         }
     }
 
@@ -131,7 +136,7 @@ impl ZooKeeperPlain {
 
 /// The node that was just made. Both steps are one transaction, so the directory's last change made it.
 fn node(session: &Session, path: String, outcomes: &[Outcome]) -> Option<Node> {
-    let [Outcome::Done, Outcome::Touched(directory)] = outcomes else { return None };
+    let [Outcome::Created(_), Outcome::Touched(directory)] = outcomes else { return None };
     let (czxid, version) = (directory.mzxid, Some(directory.version));
     Some(Node { session: session.id(), path, czxid, version, token: czxid }).filter(|_| !session.is_over())
 }
@@ -146,7 +151,7 @@ impl Race for ZooKeeperPlain {
     }
 
     fn ttl(&self, _asked: Duration) -> Duration {
-        self.0.sessions.trusted()
+        self.0.sessions.timeout()
     }
 
     async fn attempt(&self, claim: &Claim) -> Result<Answer> {
@@ -161,7 +166,7 @@ impl Race for ZooKeeperPlain {
             let token = token_of(node.token);
             self.0.book.moved(claim.id, node);
             self.0.book.renewed(claim.id, claim.ttl);
-            return Ok(Answer::Granted(Grant { token }));
+            return Ok(Answer::GrantedOn(Grant { token }, session.lifeline().clone()));
         }
         self.take(&session, claim, &directory).await
     }
@@ -199,7 +204,7 @@ impl Race for ZooKeeperPlain {
                 Err(failure) if tries.again_after(&failure) => {}
                 left => {
                     let left = left.map_err(|failure| failure.into_error("free the lock"))?;
-                    self.0.book.forget(claim.id);
+                    self.0.forget(claim.id);
                     return Ok(left);
                 }
             }

@@ -18,10 +18,23 @@ pub(crate) async fn connect(address: &Address) -> Result<MultiplexedConnection> 
     Ok(client.get_multiplexed_async_connection().await?)
 }
 
-/// The requests that clients have sent.
-pub(crate) async fn requests(mut connection: MultiplexedConnection) -> Result<u64> {
-    let info: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await?;
-    Ok(count(&info))
+/// An address for each of the nodes that an address names.
+pub(crate) fn nodes(address: &Address) -> impl Iterator<Item = Address> {
+    address.hosts.iter().map(|host| {
+        let mut node = address.clone();
+        node.hosts = vec![host.clone()];
+        node
+    })
+}
+
+/// The requests that clients have sent to all the nodes.
+pub(crate) async fn requests(nodes: &[MultiplexedConnection]) -> Result<u64> {
+    let mut sum = 0;
+    for node in nodes {
+        let info: String = redis::cmd("INFO").arg("commandstats").query_async(&mut node.clone()).await?;
+        sum += count(&info);
+    }
+    Ok(sum)
 }
 
 /// Commands that a script runs inside the server are in the statistics, too, and cannot be told from

@@ -25,27 +25,34 @@ impl SetAndDelete {
             token: format!("{:032x}", rand::random::<u128>()),
         })
     }
+
+    fn key(&self, lock: usize) -> String {
+        // The token keeps runs apart, should one have been cut short.
+        format!("lockkeeper-bench-floor:{}:{lock}", self.token)
+    }
+
+    /// SET NX PX.
+    pub(crate) async fn set(&self, lock: usize) -> Result<()> {
+        let mut set = redis::cmd("SET");
+        set.arg(self.key(lock)).arg(&self.token).arg("NX").arg("PX").arg(EXPIRY_MS);
+        let set: Option<String> = set.query_async(&mut self.connection.clone()).await?;
+        set.map(|_| ()).ok_or_else(|| "somebody else holds the floor's lock".into())
+    }
+
+    /// Compare and delete.
+    pub(crate) async fn delete(&self, lock: usize) -> Result<()> {
+        let mut connection = self.connection.clone();
+        let deleted: u64 =
+            self.delete.key(self.key(lock)).arg(&self.token).invoke_async(&mut connection).await?;
+        if deleted == 1 { Ok(()) } else { Err("the floor's lock was gone before its release".into()) }
+    }
 }
 
 impl Pairs for SetAndDelete {
     fn pair(&self, lock: usize) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let mut connection = self.connection.clone();
-            // The token keeps runs apart, should one have been cut short.
-            let key = format!("lockkeeper-bench-floor:{}:{lock}", self.token);
-            let set: Option<String> = redis::cmd("SET")
-                .arg(&key)
-                .arg(&self.token)
-                .arg("NX")
-                .arg("PX")
-                .arg(EXPIRY_MS)
-                .query_async(&mut connection)
-                .await?;
-            if set.is_none() {
-                return Err("somebody else holds the floor's lock".into());
-            }
-            let deleted: u64 = self.delete.key(&key).arg(&self.token).invoke_async(&mut connection).await?;
-            if deleted == 1 { Ok(()) } else { Err("the floor's lock was gone before its release".into()) }
+            self.set(lock).await?;
+            self.delete(lock).await
         })
     }
 }

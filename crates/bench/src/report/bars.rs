@@ -3,7 +3,7 @@
 use super::axis::Axis;
 use crate::Result;
 use crate::summary::Unit;
-use crate::table::show;
+use crate::table::{show, tick};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -37,7 +37,7 @@ pub(crate) fn draw(bars: &[Bar], unit: Unit, colour: RGBColor) -> Result<Option<
         for value in axis.gridlines() {
             let x = axis.pixel(value);
             root.draw(&PathElement::new([(x, TOP - 8), (x, height - 8)], BLACK.mix(0.15)))?;
-            root.draw(&Text::new(show(unit, value), (x, 4), style(HPos::Center, VPos::Top, 0.6)))?;
+            root.draw(&Text::new(tick(unit, value), (x, 4), style(HPos::Center, VPos::Top, 0.6)))?;
         }
         for (row, bar) in (0_i32..).zip(bars) {
             let (top, middle) = (TOP + row * ROW, TOP + row * ROW + ROW / 2 - 2);

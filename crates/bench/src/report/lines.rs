@@ -1,10 +1,10 @@
-//! Lines: one per engine, told apart by colour and by mark, so that a print without colours can be read.
+//! Lines: a colour per engine, a mark per style of it, so that a print without colours can be read.
 
 use super::axis::Axis;
 use super::bars::style;
 use crate::Result;
 use crate::summary::Unit;
-use crate::table::show;
+use crate::table::tick;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
@@ -17,7 +17,7 @@ const BOTTOM: i32 = 370;
 const LEGEND: i32 = 625;
 
 /// Told apart by most eyes (after Okabe and Ito).
-const COLOURS: [RGBColor; 7] = [
+const COLOURS: [RGBColor; 9] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -25,13 +25,35 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(150, 110, 0),
     RGBColor(40, 40, 40),
+    RGBColor(230, 159, 0),
+    RGBColor(130, 80, 200),
 ];
 
 /// One line: its points, from left to right.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
     pub(crate) label: String,
+    /// Lines of one group have one colour.
+    pub(crate) group: String,
     pub(crate) points: Vec<(f64, f64)>,
+}
+
+/// How a line looks: the number of its colour, and of its mark among the lines of that colour.
+type Look = (usize, usize);
+
+fn looks(lines: &[Line]) -> Vec<Look> {
+    let mut groups: Vec<(&str, usize)> = Vec::new();
+    let mut looks = Vec::new();
+    for line in lines {
+        let known = groups.iter().position(|(group, _)| *group == line.group);
+        let colour = known.unwrap_or_else(|| {
+            groups.push((&line.group, 0));
+            groups.len() - 1
+        });
+        looks.push((colour, groups[colour].1));
+        groups[colour].1 += 1;
+    }
+    looks
 }
 
 /// A picture's canvas.
@@ -56,7 +78,7 @@ pub(crate) fn draw(
         for value in vertical.gridlines() {
             let y = vertical.pixel(value);
             root.draw(&PathElement::new([(LEFT, y), (RIGHT, y)], BLACK.mix(0.15)))?;
-            root.draw(&Text::new(show(unit, value), (LEFT - 8, y), style(HPos::Right, VPos::Center, 0.6)))?;
+            root.draw(&Text::new(tick(unit, value), (LEFT - 8, y), style(HPos::Right, VPos::Center, 0.6)))?;
         }
         for (value, text) in ticks {
             let x = horizontal.pixel(*value);
@@ -69,15 +91,15 @@ pub(crate) fn draw(
             (middle, BOTTOM + 30),
             style(HPos::Center, VPos::Top, 1.0),
         ))?;
-        for (index, line) in lines.iter().enumerate() {
+        for (index, (line, look)) in lines.iter().zip(looks(lines)).enumerate() {
             let pixels: Vec<(i32, i32)> = line
                 .points
                 .iter()
                 .map(|point| (horizontal.pixel(point.0), vertical.pixel(point.1)))
                 .collect();
-            draw_line(&root, index, &pixels)?;
+            draw_line(&root, look, &pixels)?;
             let y = TOP + 10 + 20 * i32::try_from(index)?;
-            draw_line(&root, index, &[(LEGEND, y), (LEGEND + 24, y)])?;
+            draw_line(&root, look, &[(LEGEND, y), (LEGEND + 24, y)])?;
             root.draw(&Text::new(
                 line.label.clone(),
                 (LEGEND + 34, y),
@@ -89,11 +111,11 @@ pub(crate) fn draw(
     Ok(Some(svg))
 }
 
-fn draw_line(root: &Canvas<'_>, index: usize, pixels: &[(i32, i32)]) -> Result<()> {
-    let colour = COLOURS[index % COLOURS.len()];
+fn draw_line(root: &Canvas<'_>, (colour, mark): Look, pixels: &[(i32, i32)]) -> Result<()> {
+    let colour = COLOURS[colour % COLOURS.len()];
     root.draw(&PathElement::new(pixels.to_vec(), colour.stroke_width(2)))?;
     for &at in pixels {
-        match (index / COLOURS.len() + index) % 4 {
+        match mark % 4 {
             0 => root.draw(&Circle::new(at, 4, colour.filled()))?,
             1 => root.draw(&TriangleMarker::new(at, 5, colour.filled()))?,
             2 => root.draw(&Rectangle::new([(at.0 - 3, at.1 - 3), (at.0 + 3, at.1 + 3)], colour.filled()))?,
@@ -101,4 +123,16 @@ fn draw_line(root: &Canvas<'_>, index: usize, pixels: &[(i32, i32)]) -> Result<(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn styles_of_an_engine_share_its_colour_and_no_two_lines_look_alike() {
+        let line = |group: &str| Line { label: String::new(), group: group.into(), points: Vec::new() };
+        let lines = ["redis", "file", "redis", "etcd", "redis"].map(line);
+        assert_eq!(looks(&lines), [(0, 0), (1, 0), (0, 1), (2, 0), (0, 2)]);
+    }
 }

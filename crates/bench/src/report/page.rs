@@ -21,7 +21,10 @@ pub(crate) fn render(outcome: &Outcome, plots: &[Plot]) -> String {
         page += &picture(plot);
     }
     for group in by_workload(&outcome.results) {
-        page += &section(group);
+        page += &section(group, "");
+    }
+    for group in by_workload(&outcome.peers) {
+        page += &section(group, "Beside other libraries: ");
     }
     page += "</body>\n</html>\n";
     page
@@ -33,7 +36,7 @@ fn introduction(outcome: &Outcome) -> String {
          medians, and small beside them the spread. Figures of other machines, or of other runs on this one, \
          must not be compared with these: the ratios may. Rows in italics are raw floors: the same requests on \
          the same driver with no lockkeeper code.</p>\n",
-        escape(outcome.version),
+        escape(&outcome.version),
         escape(&outcome.machine.line()),
         outcome.scale.repetitions
     )
@@ -48,13 +51,13 @@ fn picture(plot: &Plot) -> String {
     )
 }
 
-fn section(summaries: &[Summary]) -> String {
+fn section(summaries: &[Summary], before: &str) -> String {
     let name = &summaries[0].workload;
     let workload = Workload::all().into_iter().find(|workload| workload.name() == name);
     let about = workload.map(Workload::about).unwrap_or_default();
     let columns = columns(summaries);
     let mut text = format!(
-        "<h2>{}</h2>\n<p class=\"about\">{}</p>\n<div class=\"scroll\">\n<table>\n<thead><tr><th>engine</th>",
+        "<h2>{before}{}</h2>\n<p class=\"about\">{}</p>\n<div class=\"scroll\">\n<table>\n<thead><tr><th>engine</th>",
         escape(name),
         escape(about)
     );

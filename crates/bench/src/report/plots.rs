@@ -99,6 +99,7 @@ fn latency(results: &[Summary]) -> Result<String> {
         .filter(|summary| !summary.subject.is_floor && !summary.curve.is_empty())
         .map(|summary| Line {
             label: summary.subject.name.clone(),
+            group: summary.subject.engine.clone(),
             points: summary.curve.iter().map(|(share, seconds)| (1.0 / (1.0 - share), *seconds)).collect(),
         })
         .collect();
@@ -122,7 +123,11 @@ fn handover(results: &[Summary]) -> Result<String> {
         let point = (summary.size_number as f64, seconds);
         match lines.iter_mut().find(|line| line.label == *label) {
             Some(line) => line.points.push(point),
-            None => lines.push(Line { label: label.clone(), points: vec![point] }),
+            None => lines.push(Line {
+                label: label.clone(),
+                group: summary.subject.engine.clone(),
+                points: vec![point],
+            }),
         }
         ticks.push(summary.size_number);
     }

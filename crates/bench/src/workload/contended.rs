@@ -15,14 +15,18 @@ use tokio::task::JoinSet;
 
 /// Connections made at the same time.
 const CONNECTING: usize = 8;
+/// What is measured of a turn here.
+pub(crate) const WAIT: &str = "wait ";
 
 /// What one contender got.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Turns {
-    pub(crate) waits: Latencies,
-    /// Those which ended after the time, too.
-    pub(crate) all: u64,
-    pub(crate) seconds: f64,
+pub struct Turns {
+    /// How long each turn took that ended in time.
+    pub waits: Latencies,
+    /// How many there were, those which ended after the time, too.
+    pub all: u64,
+    /// From the start to the end of the last turn that counts.
+    pub seconds: f64,
 }
 
 /// Locks and releases until the pace ends.
@@ -45,22 +49,30 @@ pub(crate) async fn contend(mutex: &Mutex, pace: &Pace) -> Result<Turns> {
 }
 
 /// Hand-overs, waits and fairness.
-pub(crate) fn sample(contenders: &[Turns]) -> Sample {
+pub(crate) fn sample(contenders: &[Turns], what: &str) -> Sample {
     let seconds = contenders.iter().map(|turns| turns.seconds).fold(0.0, f64::max);
     let counts: Vec<u64> = contenders.iter().map(|turns| turns.waits.count()).collect();
     let mut waits = Latencies::default();
     contenders.iter().for_each(|turns| waits.merge(&turns.waits));
     Sample::default()
         .with("hand-overs/s", Unit::PerSecond, per_second(waits.count(), seconds))
-        .with_latencies("wait ", &waits, SHARES)
+        .with_latencies(what, &waits, SHARES)
         .with("fewest turns", Unit::Count, counts.iter().copied().min().unwrap_or_default() as f64)
         .with("most turns", Unit::Count, counts.iter().copied().max().unwrap_or_default() as f64)
         .with("Jain", Unit::Ratio, jain(&counts))
 }
 
+/// A keeper that has locked once: connections that an engine opens at its first lock, and what it asks on them, are
+/// no part of a hand-over.
+pub(crate) async fn connect_and_warm_up(url: &str) -> Result<Keeper> {
+    let keeper = connect(url, None).await?;
+    keeper.mutex(fresh_name("warm-up")).lock().await?.release().await?;
+    Ok(keeper)
+}
+
 pub(crate) async fn run(url: &str, count: usize, limit: Limit) -> Result<Sample> {
-    let keepers: Vec<Keeper> =
-        stream::iter(0..count).map(|_| connect(url, None)).buffer_unordered(CONNECTING).try_collect().await?;
+    let connecting = (0..count).map(|_| connect_and_warm_up(url));
+    let keepers: Vec<Keeper> = stream::iter(connecting).buffer_unordered(CONNECTING).try_collect().await?;
     let name = fresh_name("contended");
     let requests = Count::start(url).await?;
     let pace = Arc::new(Pace::start(limit));
@@ -77,5 +89,5 @@ pub(crate) async fn run(url: &str, count: usize, limit: Limit) -> Result<Sample>
     futures_util::future::join_all(keepers.into_iter().map(close)).await;
     let all: u64 = contenders.iter().map(|turns| turns.all).sum();
     let each = requests.map(|requests| requests / all.max(1) as f64);
-    Ok(sample(&contenders).with_some("requests/hand-over", Unit::Ratio, each))
+    Ok(sample(&contenders, WAIT).with_some("requests/hand-over", Unit::Ratio, each))
 }

@@ -6,7 +6,7 @@ use crate::measure::Pace;
 use crate::runtime::{self, Threads};
 use crate::scale::{Limit, Scale};
 use crate::summary::Sample;
-use crate::target::{close, connect, fresh_name};
+use crate::target::{close, fresh_name};
 use crate::{Result, counters::Count};
 use std::time::Duration;
 
@@ -31,14 +31,18 @@ pub(crate) fn run(url: &str, count: usize, scale: &Scale) -> Result<Sample> {
     let requests = runtime.block_on(requests.so_far())?;
     let all: u64 = contenders.iter().map(|turns| turns.all).sum();
     let each = requests.map(|requests| requests / all.max(1) as f64);
-    Ok(contended::sample(&contenders).with_some("requests/hand-over", crate::summary::Unit::Ratio, each))
+    Ok(contended::sample(&contenders, contended::WAIT).with_some(
+        "requests/hand-over",
+        crate::summary::Unit::Ratio,
+        each,
+    ))
 }
 
 /// The helper's part.
 pub(crate) fn contend(url: &str, name: &str, limit: Limit) -> Result<()> {
     let hung = limit.time + Duration::from_secs(60);
     runtime::run(Threads::One, hung, async {
-        let keeper = connect(url, None).await?;
+        let keeper = contended::connect_and_warm_up(url).await?;
         helper::say(&Ready)?;
         helper::wait_for_go()?;
         let turns = contended::contend(&keeper.mutex(name), &Pace::start(limit)).await;

@@ -31,7 +31,7 @@ async fn measure(pairs: Arc<dyn Pairs>, locks: usize, limit: Limit) -> Result<Sa
     }
     let mut latencies = Latencies::default();
     while let Some(task) = tasks.join_next().await {
-        latencies.merge(&task??);
+        latencies.merge(&task??.waits);
     }
     Ok(pairs_sample(&latencies, pace.seconds(), SHARES))
 }

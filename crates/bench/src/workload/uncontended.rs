@@ -15,11 +15,17 @@ use std::time::Duration;
 const WARM_UP: Limit = Limit { turns: 200, time: Duration::from_millis(100) };
 
 /// A keeper's mutexes, as many as there are tasks.
-pub(crate) struct Mutexes(Vec<Mutex>);
+#[derive(Debug)]
+pub struct Mutexes(Vec<Mutex>);
 
 impl Mutexes {
-    pub(crate) fn of(keeper: &Keeper, count: usize) -> Self {
-        let name = fresh_name("pairs");
+    /// New locks.
+    pub fn of(keeper: &Keeper, count: usize) -> Self {
+        Self::named(keeper, &fresh_name("pairs"), count)
+    }
+
+    /// The locks under this name.
+    pub fn named(keeper: &Keeper, name: &str, count: usize) -> Self {
         Self((0..count).map(|number| keeper.mutex(format!("{name}/{number}"))).collect())
     }
 }
@@ -47,6 +53,6 @@ pub(crate) async fn on_floor(floor: Floor, url: &str, limit: Limit) -> Result<Sa
 async fn measure(pairs: &dyn Pairs, limit: Limit) -> Result<Sample> {
     repeat(pairs, 0, &Pace::start(WARM_UP)).await?;
     let pace = Pace::start(limit);
-    let latencies = repeat(pairs, 0, &pace).await?;
-    Ok(pairs_sample(&latencies, pace.seconds(), &[0.5, 0.99, 0.999]))
+    let turns = repeat(pairs, 0, &pace).await?;
+    Ok(pairs_sample(&turns.waits, turns.seconds, &[0.5, 0.99, 0.999]))
 }

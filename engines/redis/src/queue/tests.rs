@@ -88,3 +88,23 @@ async fn a_holder_that_shrinks_lets_others_in() {
     }
     assert!(matches!(queue.shrink(&writer, Demand::Shared).await, Err(Error::Lost { .. })));
 }
+
+/// A lock's own key may outlive what it speaks of; it must not keep anything from expiring later.
+#[tokio::test]
+async fn a_queue_that_has_expired_is_no_queue() {
+    let redis = Redis::start();
+    let queue = queue(&redis).await;
+    let client = redis::Client::open(redis.url()).unwrap();
+    let mut direct = client.get_multiplexed_async_connection().await.unwrap();
+    let _: () = redis::cmd("SET").arg("{lock}:lock").arg("#").query_async(&mut direct).await.unwrap();
+    let (first, second) = (claim(Demand::Exclusive), claim(Demand::Exclusive));
+    assert_eq!(keep(&queue, &first, TTL).await, [first.id]);
+    assert_eq!(queue.join(&first).await.unwrap().ahead, Ahead(0));
+    assert!(queue.join(&second).await.unwrap().ahead > Ahead(0));
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut direct).await.unwrap();
+    assert_eq!(keys.len(), 4);
+    for key in keys {
+        let left_ms: i64 = redis::cmd("PTTL").arg(&key).query_async(&mut direct).await.unwrap();
+        assert!(left_ms > 0, "{key} must end by itself");
+    }
+}

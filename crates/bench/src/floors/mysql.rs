@@ -1,0 +1,60 @@
+//! The floors of MySQL and MariaDB: a row inserted and deleted, each committed, or GET_LOCK and RELEASE_LOCK.
+
+use super::Pairs;
+use crate::{Result, counters};
+use futures_util::future::BoxFuture;
+use lockkeeper::address::Address;
+use mysql_async::Conn;
+use mysql_async::prelude::Queryable;
+use tokio::sync::Mutex;
+
+/// As many connections as the engine's tables get.
+const CONNECTIONS: usize = 8;
+
+/// Two statements on each of some connections, which serve one task at a time, as the protocol wants it.
+pub(crate) struct TwoStatements {
+    connections: Vec<Mutex<Conn>>,
+    first: &'static str,
+    second: &'static str,
+    prefix: String,
+}
+
+impl TwoStatements {
+    /// INSERT and DELETE.
+    pub(crate) async fn rows(address: &Address) -> Result<Self> {
+        let mut connection = counters::mysql::connect(address).await?;
+        connection.query_drop(include_str!("mysql/schema.sql")).await?;
+        let (insert, delete) = (include_str!("mysql/insert.sql"), include_str!("mysql/delete.sql"));
+        Self::connect(address, CONNECTIONS, insert, delete).await
+    }
+
+    /// `GET_LOCK` and `RELEASE_LOCK`; one session holds all of them.
+    pub(crate) async fn advisory(address: &Address) -> Result<Self> {
+        Self::connect(address, 1, include_str!("mysql/lock.sql"), include_str!("mysql/unlock.sql")).await
+    }
+
+    async fn connect(
+        address: &Address,
+        count: usize,
+        first: &'static str,
+        second: &'static str,
+    ) -> Result<Self> {
+        let mut connections = Vec::new();
+        for _ in 0..count {
+            connections.push(Mutex::new(counters::mysql::connect(address).await?));
+        }
+        Ok(Self { connections, first, second, prefix: format!("{:016x}", rand::random::<u64>()) })
+    }
+}
+
+impl Pairs for TwoStatements {
+    fn pair(&self, lock: usize) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let connection = &self.connections[lock % self.connections.len()];
+            let name = format!("{}-{lock}", self.prefix);
+            connection.lock().await.exec_drop(self.first, (&name,)).await?;
+            connection.lock().await.exec_drop(self.second, (&name,)).await?;
+            Ok(())
+        })
+    }
+}

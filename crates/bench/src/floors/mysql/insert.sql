@@ -1,0 +1,1 @@
+INSERT INTO lockkeeper_bench_floor (name) VALUES (?)

@@ -1,0 +1,1 @@
+DO GET_LOCK(?, 0)

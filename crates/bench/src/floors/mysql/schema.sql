@@ -1,0 +1,1 @@
+CREATE TABLE IF NOT EXISTS lockkeeper_bench_floor (name VARBINARY(640) PRIMARY KEY)

@@ -1,0 +1,1 @@
+DELETE FROM lockkeeper_bench_floor WHERE name = $1
