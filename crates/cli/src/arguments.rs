@@ -2,7 +2,7 @@
 
 #[cfg(feature = "bench")]
 use crate::commands::bench;
-use crate::commands::{completions, engines, evict, ls, man, run, show, watch};
+use crate::commands::{completions, engines, evict, ls, man, run, schema, show, watch};
 use crate::exit::{self, HELP};
 use clap::{Args, Parser, Subcommand};
 use lockkeeper::address::parse_duration;
@@ -81,6 +81,7 @@ pub(crate) enum Verb {
     Engines(engines::Engines),
     #[cfg(feature = "bench")]
     Bench(Box<bench::Bench>),
+    Schema(schema::Schema),
     Completions(completions::Completions),
     Man(man::Man),
 }

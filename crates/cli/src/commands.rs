@@ -8,6 +8,7 @@ pub(crate) mod evict;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod run;
+pub(crate) mod schema;
 pub(crate) mod show;
 pub(crate) mod watch;
 
@@ -30,6 +31,7 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Verb::Engines(engines) => engines.run(),
         #[cfg(feature = "bench")]
         Verb::Bench(bench) => bench.run(&place),
+        Verb::Schema(schema) => schema.run(),
         Verb::Completions(completions) => completions.run(),
         Verb::Man(man) => man.run(),
     }

@@ -1,5 +1,6 @@
 //! What a person sees while a command waits for its lock: a spinner with the place in the queue and who holds.
 
+use crate::output::warn;
 use crate::table::printable;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lockkeeper::{Keeper, LockView, Standing};
@@ -31,6 +32,18 @@ pub(crate) async fn show(keeper: &Keeper, names: &[String]) -> Infallible {
         spinner.0.tick();
         sleep(TURN).await;
     }
+}
+
+/// A call inside a command that already runs under the lock waits for itself, for ever. It could mean the same
+/// name on another engine, so this is said only once it has waited, and it waits on.
+pub(crate) async fn warn_of_itself(names: &[String]) -> Infallible {
+    let held = std::env::var("LOCKKEEPER_LOCK").unwrap_or_default();
+    if let Some(name) = names.iter().find(|name| held == **name || held.split(',').any(|held| held == **name))
+    {
+        sleep(SILENT_FOR).await;
+        warn(&format!("already runs under '{name}' (LOCKKEEPER_LOCK says so), so this may wait for itself"));
+    }
+    std::future::pending().await
 }
 
 struct Spinner(ProgressBar);

@@ -5,7 +5,8 @@ mod support;
 use std::collections::BTreeSet;
 use support::Place;
 
-const VERBS: [&str; 9] = ["run", "ls", "show", "watch", "evict", "engines", "bench", "completions", "man"];
+const VERBS: [&str; 10] =
+    ["run", "ls", "show", "watch", "evict", "engines", "bench", "schema", "completions", "man"];
 
 fn page() -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");

@@ -88,3 +88,15 @@ fn a_lock_is_free_after_every_way_a_command_can_end() {
     }
     place.assert_empty();
 }
+
+#[test]
+fn a_call_that_may_wait_for_itself_says_so() {
+    let place = Place::new();
+    let binary = env!("CARGO_BIN_EXE_lockkeeper");
+    let inner = [binary, "run", "--wait", "1s", "x", "--", "true"];
+    let (status, said) = place.status(["run", "x", "--"].into_iter().chain(inner));
+    assert_eq!(status, 75);
+    assert!(said.contains("already runs under 'x'"), "{said}");
+    let inner = [binary, "run", "y", "--", "true"];
+    assert_eq!(place.status(["run", "x", "--"].into_iter().chain(inner)), (0, String::new()));
+}

@@ -58,7 +58,17 @@ fn show_has_the_queue_in_order_with_everything() {
     assert!(claims[0]["token"].is_u64() && claims[1]["token"].is_null(), "{lock}");
     assert!(claims.iter().all(|claim| claim["ttl_left_seconds"].is_f64()), "{lock}");
     let table = text(&place, &["show", "x"]);
-    let words = ["holds", "first", "second", claims[2]["id"].as_str().unwrap(), "TTL LEFT", "TOKEN", "SINCE"];
+    let words = [
+        "1  holds",
+        "2  waits for 1",
+        "3  waits for 2",
+        "first",
+        "second",
+        claims[2]["id"].as_str().unwrap(),
+        "TTL LEFT",
+        "TOKEN",
+        "SINCE",
+    ];
     assert!(words.iter().all(|word| table.contains(word)), "{table}");
     assert_eq!(holder.finish(), 0);
     assert_eq!(second.finish(), 0);
@@ -204,4 +214,26 @@ fn output_of_many_locks_survives_a_reader_that_takes_one_line() {
         assert_eq!(holder.finish(), 0);
     }
     until("empty list", || text(&place, &["ls"]).lines().count() == 1);
+}
+
+#[test]
+fn schema_prints_statements_or_says_why_there_are_none() {
+    let place = Place::new();
+    assert!(text(&place, &["schema", "postgres"]).contains("CREATE TABLE IF NOT EXISTS lockkeeper_claims"));
+    assert!(text(&place, &["schema", "mariadb", "--style", "row"]).contains("lockkeeper_rows"));
+    assert!(text(&place, &["schema", "sqlite:/tmp/locks.db"]).contains("lockkeeper_claims"));
+    let refusals = [
+        (
+            &["schema", "redis"][..],
+            "needs nothing created beforehand; only these do: sqlite, postgres, mysql",
+        ),
+        (&["schema", "oracle"], "unknown engine 'oracle'"),
+        (&["schema", "postgres", "--style", "plain"], "its styles are: queue, row, session, advisory"),
+    ];
+    for (arguments, why) in refusals {
+        let output = place.output(arguments);
+        assert_eq!(output.status.code(), Some(64), "{output:?}");
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.contains(why), "{told}");
+    }
 }

@@ -189,6 +189,16 @@ impl LockView {
         Self { name: name.into(), claims }
     }
 
+    /// Whom the claim at this place of the list waits for, by the rule: nothing changes for it until one of
+    /// these leaves. Their places in the list, the nearest first; empty if it holds.
+    pub fn waits_for(&self, index: usize) -> Vec<usize> {
+        let Some(claim) = self.claims.get(index).filter(|claim| claim.standing == Standing::Waits) else {
+            return Vec::new();
+        };
+        let ahead: Vec<u64> = self.claims[..index].iter().map(|claim| claim.demand.weight()).collect();
+        crate::grant::blockers(&ahead, claim.demand.weight(), claim.demand.limit())
+    }
+
     /// The claims that hold.
     pub fn holders(&self) -> impl Iterator<Item = &ClaimView> {
         self.claims.iter().filter(|claim| claim.standing == Standing::Holds)

@@ -12,6 +12,7 @@ pub mod address;
 mod claim;
 mod clock;
 mod condition;
+mod deadlock;
 mod departure;
 mod election;
 mod engine;
@@ -36,6 +37,7 @@ mod telemetry;
 pub use claim::{Claim, ClaimId, Demand, Holder, KeeperId, SHARED_LIMIT, Shape, Token};
 pub use clock::{Clock, Moment};
 pub use condition::Condition;
+pub use deadlock::{Waits, deadlocks};
 pub use election::Election;
 pub use engine::{
     Abilities, BoxFuture, ClaimView, CrashFrees, Engine, Grant, Kept, Left, LockView, Renewal, Standing,

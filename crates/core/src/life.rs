@@ -23,6 +23,10 @@ pub(crate) struct Life {
     lease_ends: AtomicU64,
     /// The last renewal failed.
     doubted: AtomicBool,
+    /// The lifeline it hangs on is in doubt.
+    cut: AtomicBool,
+    /// Nanoseconds that its lifeline keeps back: so much of its TTL is not counted on.
+    reserve: AtomicU64,
     ended: OnceLock<LostReason>,
     over: Notify,
 }
@@ -42,6 +46,8 @@ impl Life {
             trusted_until: AtomicU64::new(0),
             lease_ends: AtomicU64::new(u64::MAX),
             doubted: AtomicBool::new(false),
+            cut: AtomicBool::new(false),
+            reserve: AtomicU64::new(0),
             ended: OnceLock::new(),
             over: Notify::new(),
         }
@@ -64,9 +70,14 @@ impl Life {
         self.at_engine.swap(false, SeqCst)
     }
 
+    /// How much earlier than its TTL's end the claim is no longer trusted.
+    fn early(&self, ttl: Duration) -> Duration {
+        margin(ttl) + Duration::from_nanos(self.reserve.load(SeqCst))
+    }
+
     /// Law 5: a join or renewal sent at this moment was good, so the claim is trusted for its TTL from then.
     pub(crate) fn confirmed(&self, sent: Moment, ttl: Duration) {
-        let until = sent.plus(ttl).minus(margin(ttl));
+        let until = sent.plus(ttl).minus(self.early(ttl));
         self.trusted_until.fetch_max(until.as_nanos(), SeqCst);
         self.doubted.store(false, SeqCst);
     }
@@ -77,18 +88,18 @@ impl Life {
     }
 
     pub(crate) fn doubted(&self) -> bool {
-        self.doubted.load(SeqCst)
+        self.doubted.load(SeqCst) || self.cut.load(SeqCst)
     }
 
     pub(crate) fn lease_ends(&self, moment: Moment) {
         self.lease_ends.store(moment.as_nanos(), SeqCst);
     }
 
-    /// The TTL to ask for in a renewal sent now: no longer than a fixed lease lasts, plus the margin, so that the
-    /// client's trust reaches just to the lease's end.
+    /// The TTL to ask for in a renewal sent now: no longer than a fixed lease lasts, plus what is not counted on, so
+    /// that the client's trust reaches just to the lease's end.
     pub(crate) fn ttl_from(&self, now: Moment) -> Duration {
         let lease_left = Moment::from_nanos(self.lease_ends.load(SeqCst)).since(now);
-        self.claim.ttl.min(lease_left.saturating_add(margin(self.claim.ttl)))
+        self.claim.ttl.min(lease_left.saturating_add(self.early(self.claim.ttl)))
     }
 
     /// Until when the claim may be trusted if no further renewal succeeds.
@@ -137,14 +148,19 @@ impl Life {
     }
 }
 
-/// What holds hang on beside their TTL, such as a connection: when it ends, they are lost at that moment,
-/// for the engine frees them at that moment, too. Clones are the same lifeline.
+/// What claims hang on beside their TTL: a connection or a session, in either mechanism. The engine says how it
+/// fares, and every claim tied to it hears of it at that moment, not only at its next renewal. Clones are the same
+/// lifeline.
 #[derive(Debug, Clone, Default)]
-pub struct Lifeline(Arc<Mutex<Tied>>);
+pub struct Lifeline {
+    reserve: Duration,
+    tied: Arc<Mutex<Tied>>,
+}
 
 #[derive(Debug, Default)]
 struct Tied {
     ended: bool,
+    doubted: bool,
     lives: HashMap<ClaimId, Weak<Life>>,
 }
 
@@ -154,11 +170,39 @@ impl Lifeline {
         Self::default()
     }
 
-    fn tied(&self) -> MutexGuard<'_, Tied> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A lifeline whose claims are trusted so much shorter than their TTL: for a server that may count the TTL from
+    /// an earlier sign of life than the one it has acknowledged last.
+    pub fn with_reserve(reserve: Duration) -> Self {
+        Self { reserve, ..Self::default() }
     }
 
-    /// Ends every hold tied to it, and each that is tied to it later.
+    fn tied(&self) -> MutexGuard<'_, Tied> {
+        self.tied.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the engine still has the claims is not known now: they are uncertain until [`trust`](Self::trust) or
+    /// their deadline, and so is each that is tied to it meanwhile.
+    pub fn doubt(&self) {
+        self.set_doubted(true);
+    }
+
+    /// The doubt is over: the engine is known to have the claims.
+    pub fn trust(&self) {
+        self.set_doubted(false);
+    }
+
+    fn set_doubted(&self, doubted: bool) {
+        let mut tied = self.tied();
+        if tied.doubted == doubted {
+            return;
+        }
+        tied.doubted = doubted;
+        for life in tied.lives.values().filter_map(Weak::upgrade) {
+            life.cut.store(doubted, SeqCst);
+        }
+    }
+
+    /// The engine frees them at this moment: every claim tied to it is lost, and each that is tied to it later.
     pub fn end(&self) {
         let lives = {
             let mut tied = self.tied();
@@ -181,11 +225,14 @@ impl Lifeline {
     }
 
     fn tie(&self, life: &Arc<Life>) {
+        let reserve = u64::try_from(self.reserve.as_nanos()).unwrap_or(u64::MAX);
+        life.reserve.store(reserve, SeqCst);
         let mut tied = self.tied();
         if tied.ended {
             drop(tied);
             life.end(LostReason::Gone);
         } else {
+            life.cut.store(tied.doubted, SeqCst);
             tied.lives.insert(life.claim.id, Arc::downgrade(life));
         }
     }
@@ -194,7 +241,7 @@ impl Lifeline {
 /// Two lifelines are equal if they are the same.
 impl PartialEq for Lifeline {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.tied, &other.tied)
     }
 }
 
@@ -230,15 +277,14 @@ impl Attempt {
         self.life.set_at_engine(false);
     }
 
-    /// The engine has the claim, as of a request sent at this moment: renewal starts (Laws 5 and 9).
-    pub fn joined(&self, sent: Moment) {
+    /// The engine has the claim, as of a request sent at this moment, and it hangs on this lifeline, too: renewal
+    /// starts (Laws 5 and 9).
+    pub fn joined(&self, sent: Moment, lifeline: Option<&Lifeline>) {
+        if let Some(lifeline) = lifeline {
+            lifeline.tie(&self.life);
+        }
         self.life.confirmed(sent, self.life.claim.ttl);
         self.renewals.add(&self.life);
-    }
-
-    /// The claim is lost when the lifeline ends, too.
-    pub fn tie(&self, lifeline: &Lifeline) {
-        lifeline.tie(&self.life);
     }
 
     /// Resolves with the error to return when the claim died while it waited.
@@ -251,11 +297,11 @@ impl Attempt {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::{Demand, Holder, KeeperId, LockName};
 
-    fn life() -> Arc<Life> {
+    pub(crate) fn life() -> Arc<Life> {
         let claim = Claim {
             id: ClaimId::random(),
             name: LockName::from_engine("x"),
@@ -279,5 +325,31 @@ mod tests {
         assert_eq!(early.lost(), Some(LostReason::Gone));
         assert_eq!(untied.lost(), None);
         assert_eq!(late.lost(), Some(LostReason::Gone));
+    }
+
+    #[test]
+    fn a_lifelines_doubt_is_its_claims_doubt_until_it_is_over() {
+        let (line, early, late) = (Lifeline::new(), life(), life());
+        line.tie(&early);
+        line.doubt();
+        line.tie(&late);
+        early.confirmed(Clock::Boot.now(), early.claim.ttl);
+        assert!(early.doubted() && late.doubted(), "a renewal's answer from before the cut does not end it");
+        line.trust();
+        assert!(!early.doubted() && !late.doubted());
+    }
+
+    #[test]
+    fn a_reserve_shortens_the_trust_and_not_a_fixed_lease() {
+        let (line, tied, now) = (Lifeline::with_reserve(Duration::from_secs(4)), life(), Clock::Boot.now());
+        line.tie(&tied);
+        tied.confirmed(now, tied.claim.ttl);
+        assert_eq!(tied.deadline().since(now), Duration::from_millis(5900));
+        let lease = now.plus(Duration::from_secs(2));
+        let leased = life();
+        leased.lease_ends(lease);
+        line.tie(&leased);
+        leased.confirmed(now, leased.ttl_from(now));
+        assert_eq!(leased.deadline(), lease);
     }
 }

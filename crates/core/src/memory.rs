@@ -224,7 +224,7 @@ impl Queue for Memory {
                 place
             }
         };
-        Ok(Joined { place, token: Token(place.0), ahead: locks.ahead(&claim.name, place) })
+        Ok(Joined { place, token: Token(place.0), ahead: locks.ahead(&claim.name, place), lifeline: None })
     }
 
     async fn changed(&self, claim: &Claim, place: Place, seen: Ahead) -> Result<Ahead> {

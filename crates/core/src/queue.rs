@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use crate::engine::{Abilities, BoxFuture, Engine, Grant, Kept, Left, LockView, Renewal};
 use crate::error::{Error, Result};
 use crate::grant;
-use crate::life::Attempt;
+use crate::life::{Attempt, Lifeline};
 use crate::name::LockName;
 use rand::RngExt as _;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub struct Place(pub u64);
 pub struct Ahead(pub u64);
 
 /// What a join found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Joined {
     /// The claim's place.
     pub place: Place,
@@ -27,6 +27,8 @@ pub struct Joined {
     pub token: Token,
     /// What stands ahead.
     pub ahead: Ahead,
+    /// What the claim hangs on beside its TTL, if anything: a session.
+    pub lifeline: Option<Lifeline>,
 }
 
 /// The few verbs a fair engine implements. The laws below are the safety; the conformance suite checks each.
@@ -106,7 +108,7 @@ impl<Q: Queue> QueueEngine<Q> {
             attempt.sending();
             match self.0.join(attempt.claim()).await {
                 Ok(joined) => {
-                    attempt.joined(sent);
+                    attempt.joined(sent, joined.lifeline.as_ref());
                     return Ok(joined);
                 }
                 Err(error) if error.is_temporary() && tries < JOIN_TRIES => {

@@ -17,8 +17,7 @@ pub enum Answer {
     /// It holds, and is known to live its TTL as counted from this moment only, since the attempt took
     /// several sends (RedLock: several nodes, several rounds).
     GrantedAsOf(Grant, Moment),
-    /// It holds as long as this lifeline, too: a connection which frees the lock at the moment it breaks. The
-    /// engine ends the lifeline when it sees that.
+    /// It holds, and hangs on this lifeline: a connection which frees the lock at the moment it breaks, or a session.
     GrantedOn(Grant, Lifeline),
     /// Somebody else holds; nothing of this claim is left at the engine. The engine may know how long the
     /// present hold can last at most.
@@ -104,12 +103,9 @@ impl<R: Race> RaceEngine<R> {
             match self.0.attempt(attempt.claim()).await {
                 Ok(answer) => {
                     match &answer {
-                        Answer::Granted(_) => attempt.joined(sent),
-                        Answer::GrantedAsOf(_, moment) => attempt.joined(*moment),
-                        Answer::GrantedOn(_, lifeline) => {
-                            attempt.joined(sent);
-                            attempt.tie(lifeline);
-                        }
+                        Answer::Granted(_) => attempt.joined(sent, None),
+                        Answer::GrantedAsOf(_, moment) => attempt.joined(*moment, None),
+                        Answer::GrantedOn(_, lifeline) => attempt.joined(sent, Some(lifeline)),
                         Answer::Busy { .. } => attempt.absent(),
                     }
                     return Ok(answer);

@@ -25,12 +25,14 @@ struct Book {
     /// When the task will look again by itself. A claim is entered without waking it if that is soon enough,
     /// so that a quick lock and release costs no switch of threads.
     looks_at: Moment,
+    /// A claim was entered for which the task was woken; it may have left again before the task looks.
+    entered: bool,
     closed: bool,
 }
 
 impl Renewals {
     pub(crate) fn new() -> Self {
-        let book = Book { lives: HashMap::new(), looks_at: Moment::NEVER, closed: false };
+        let book = Book { lives: HashMap::new(), looks_at: Moment::NEVER, entered: false, closed: false };
         Self { book: Mutex::new(book), wake: Notify::new() }
     }
 
@@ -43,6 +45,7 @@ impl Renewals {
         let mut book = self.book();
         book.lives.insert(life.claim.id, Arc::clone(life));
         let late = book.looks_at == Moment::NEVER || book.looks_at > life.deadline();
+        book.entered |= late;
         drop(book);
         if late {
             self.wake.notify_one();
@@ -70,8 +73,9 @@ impl Renewals {
         if book.closed {
             return None;
         }
-        // An empty book keeps the tick it has: a loop of quick locks would else wake this task each time.
-        let tick = if book.lives.is_empty() { tick } else { tick.min(now.plus(every)) };
+        // A claim that has left again counts as well: a loop of quick locks would else wake this task each time.
+        let entered = std::mem::take(&mut book.entered);
+        let tick = if book.lives.is_empty() && !entered { tick } else { tick.min(now.plus(every)) };
         let deadline = book.lives.values().map(|life| life.deadline()).min().unwrap_or(Moment::NEVER);
         book.looks_at = tick.min(deadline);
         Some(Plan { tick, looks_at: book.looks_at })
@@ -205,4 +209,28 @@ impl Rounds {
 /// 'At once', but not in a busy loop against an engine that refuses at once.
 fn retry_pause(ttl: Duration) -> Duration {
     (ttl / 100).max(Duration::from_millis(2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::life::tests::life;
+
+    #[test]
+    fn a_lock_that_is_gone_before_the_task_looks_wakes_it_only_once() {
+        let (renewals, every) = (Renewals::new(), Duration::from_secs(3));
+        let quick_lock = || {
+            let life = life();
+            life.confirmed(Clock::Boot.now(), life.claim.ttl);
+            renewals.add(&life);
+            renewals.remove(life.claim.id);
+            std::mem::take(&mut renewals.book().entered)
+        };
+        assert!(quick_lock(), "the task sleeps for ever, so it must be woken");
+        renewals.book().entered = true;
+        let plan = renewals.plan(Moment::NEVER, Clock::Boot.now(), every).expect("it is open");
+        assert_eq!(plan.looks_at, plan.tick);
+        assert_ne!(plan.tick, Moment::NEVER);
+        assert!(!quick_lock(), "it will look soon enough by itself");
+    }
 }

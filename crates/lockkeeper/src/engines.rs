@@ -15,11 +15,30 @@ pub struct EngineInfo {
     pub feature: Option<&'static str>,
     /// What each of its styles can do; empty if this build does not have it.
     pub styles: Vec<Abilities>,
+    schema: Option<Schema>,
 }
 
-/// From one line per engine (feature, crate, schemes) makes the list of engines and the way to open them.
+/// From the name of a style to the statements that create what it needs.
+type Schema = fn(&str) -> &'static str;
+
+impl EngineInfo {
+    /// The statements that create what this style needs, for whoever may create tables to run beforehand;
+    /// `None` if nothing has to be created, or there is no such style.
+    ///
+    /// ```
+    /// let engines = lockkeeper::engines();
+    /// let memory = engines.iter().find(|engine| engine.schemes.contains(&"memory")).unwrap();
+    /// assert_eq!(memory.schema("queue"), None);
+    /// ```
+    pub fn schema(&self, style: &str) -> Option<&'static str> {
+        self.schema.map(|schema| schema(style)).filter(|statements| !statements.is_empty())
+    }
+}
+
+/// From one line per engine (feature, crate, schemes, its `schema` function if it has one) makes the list of
+/// engines and the way to open them.
 macro_rules! engines {
-    ($($feature:literal: $engine:ident [$($scheme:literal),+];)*) => {
+    ($($feature:literal: $engine:ident [$($scheme:literal),+] $($schema:ident)?;)*) => {
         /// Every engine lockkeeper knows, in the order of the documentation.
         ///
         /// ```
@@ -27,13 +46,19 @@ macro_rules! engines {
         /// ```
         pub fn engines() -> Vec<EngineInfo> {
             let memory = vec![Memory::new().abilities()];
-            let mut engines = vec![EngineInfo { schemes: &["memory"], feature: None, styles: memory }];
+            let memory = EngineInfo { schemes: &["memory"], feature: None, styles: memory, schema: None };
+            let mut engines = vec![memory];
             $(
                 #[cfg(feature = $feature)]
-                let styles = $engine::STYLES.to_vec();
+                let (styles, schema): (_, &[Schema]) = ($engine::STYLES.to_vec(), &[$($engine::$schema)?]);
                 #[cfg(not(feature = $feature))]
-                let styles = Vec::new();
-                engines.push(EngineInfo { schemes: &[$($scheme),+], feature: Some($feature), styles });
+                let (styles, schema): (_, &[Schema]) = (Vec::new(), &[]);
+                engines.push(EngineInfo {
+                    schemes: &[$($scheme),+],
+                    feature: Some($feature),
+                    styles,
+                    schema: schema.first().copied(),
+                });
             )*
             engines
         }
@@ -56,9 +81,9 @@ macro_rules! engines {
 
 engines! {
     "file": lockkeeper_file ["file"];
-    "sqlite": lockkeeper_sqlite ["sqlite"];
-    "postgres": lockkeeper_postgres ["postgres", "postgresql"];
-    "mysql": lockkeeper_mysql ["mysql", "mariadb"];
+    "sqlite": lockkeeper_sqlite ["sqlite"] schema;
+    "postgres": lockkeeper_postgres ["postgres", "postgresql"] schema;
+    "mysql": lockkeeper_mysql ["mysql", "mariadb"] schema;
     "redis": lockkeeper_redis ["redis", "rediss", "redis+sentinel", "redis+cluster"];
     "redlock": lockkeeper_redlock ["redlock"];
     "zookeeper": lockkeeper_zookeeper ["zookeeper"];

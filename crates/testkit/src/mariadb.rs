@@ -6,14 +6,14 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::ops::Deref;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
 
 use crate::error::{Result, Trying, or_panic};
 use crate::server::{Launch, Server};
-use crate::{install, port, spawner};
+use crate::{certificates, install, port, spawner};
 
 const USER: &str = "mysql";
 const DATABASE: &str = "lockkeeper";
@@ -41,13 +41,27 @@ impl MariaDb {
     /// With the tail of its log, when it does not answer within 60 s.
     #[track_caller]
     pub fn start_with(args: &[&str]) -> MariaDb {
-        let server = or_panic(port::retry_when_taken(|| {
-            let port = port::free()?;
-            let server = Server::spawn(|directory| launch(port, directory, args))?;
-            server.wait_ready()?;
-            Ok(server)
-        }));
-        MariaDb { server }
+        or_panic(start(|port, directory| launch(port, directory, args)))
+    }
+
+    /// Starts a server that speaks TLS, too, with a certificate of an authority of its own: [`ca`](Self::ca).
+    ///
+    /// # Panics
+    /// With the tail of its log, when it does not answer within 60 s.
+    #[track_caller]
+    pub fn start_tls() -> MariaDb {
+        or_panic(start(|port, directory| {
+            let files = certificates::create(directory)?;
+            spawner::give(&files.key, USER)?;
+            let certificate = format!("--ssl-cert={}", files.certificate.display());
+            let key = format!("--ssl-key={}", files.key.display());
+            launch(port, directory, &[&certificate, &key])
+        }))
+    }
+
+    /// The file, in PEM, of the authority that clients of a server with TLS have to trust.
+    pub fn ca(&self) -> PathBuf {
+        self.directory().join("ca.crt")
     }
 
     /// `mysql://root@127.0.0.1:PORT/lockkeeper`
@@ -62,6 +76,15 @@ impl Deref for MariaDb {
     fn deref(&self) -> &Server {
         &self.server
     }
+}
+
+fn start(launch: impl Fn(u16, &Path) -> Result<Launch>) -> Result<MariaDb> {
+    port::retry_when_taken(|| {
+        let port = port::free()?;
+        let server = Server::spawn(|directory| launch(port, directory))?;
+        server.wait_ready()?;
+        Ok(MariaDb { server })
+    })
 }
 
 fn launch(port: u16, directory: &Path, more: &[&str]) -> Result<Launch> {

@@ -6,16 +6,17 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::ops::Deref;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
 
 use crate::error::{Result, Trying, or_panic};
+use crate::pgbouncer::PgBouncer;
 use crate::server::{Launch, Server};
-use crate::{install, port, spawner};
+use crate::{certificates, install, port, spawner};
 
-const USER: &str = "postgres";
+pub(crate) const USER: &str = "postgres";
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A PostgreSQL server; everyone may connect without a password.
@@ -43,6 +44,35 @@ impl Postgres {
     #[track_caller]
     pub fn start_with(settings: &[&str]) -> Postgres {
         or_panic(start(settings, initialise))
+    }
+
+    /// Starts a server that speaks TLS, too, with a certificate of an authority of its own: [`ca`](Self::ca).
+    ///
+    /// # Panics
+    /// With the tail of its log, when it does not answer within 60 s.
+    #[track_caller]
+    pub fn start_tls() -> Postgres {
+        // Relative to the data.
+        let settings = ["ssl=on", "ssl_cert_file=../server.crt", "ssl_key_file=../server.key"];
+        or_panic(start(&settings, |data| {
+            initialise(data)?;
+            let files = certificates::create(data.parent().unwrap_or(data))?;
+            spawner::give(&files.key, USER)
+        }))
+    }
+
+    /// Starts a pooler in front of this server, in this mode: `session`, `transaction` or `statement`.
+    ///
+    /// # Panics
+    /// With the tail of its log, when it does not answer within 60 s.
+    #[track_caller]
+    pub fn pooler(&self, mode: &str) -> PgBouncer {
+        PgBouncer::start(self.port(), mode)
+    }
+
+    /// The file, in PEM, of the authority that clients of a server with TLS have to trust.
+    pub fn ca(&self) -> PathBuf {
+        self.directory().join("ca.crt")
     }
 
     /// Starts a hot standby: a copy which follows this server and answers reads.
@@ -121,7 +151,7 @@ fn launch(port: u16, data: &Path, settings: &[&str]) -> Result<Launch> {
 }
 
 /// Opens a session as a client does, up to "ready for query".
-fn logs_in(port: u16) -> io::Result<()> {
+pub(crate) fn logs_in(port: u16) -> io::Result<()> {
     const PROTOCOL_3_0: [u8; 4] = [0, 3, 0, 0];
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut stream = TcpStream::connect_timeout(&address, PROBE_TIMEOUT)?;

@@ -12,6 +12,7 @@ use rustix::process::Signal;
 
 use crate::error::{Result, Trying, or_panic};
 use crate::server::{Launch, Server, Servers};
+use crate::zookeeper_tls::ZooKeeperTls;
 use crate::{install, port};
 
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -36,7 +37,7 @@ const JAVA_OPTIONS: [&str; 5] = [
 ];
 const MAIN_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 /// Ticks of 200 ms allow sessions from 1 s on, and elect a leader quickly.
-const SETTINGS: &str = "\
+pub(crate) const SETTINGS: &str = "\
 tickTime=200
 initLimit=25
 syncLimit=25
@@ -62,6 +63,15 @@ impl ZooKeeper {
     #[track_caller]
     pub fn start() -> ZooKeeper {
         ZooKeeper::ensemble(1)
+    }
+
+    /// Starts one server that speaks TLS, too, on a port of its own.
+    ///
+    /// # Panics
+    /// With the tail of its log, when it does not answer within 60 s.
+    #[track_caller]
+    pub fn start_tls() -> ZooKeeperTls {
+        ZooKeeperTls::start()
     }
 
     /// Starts an ensemble.
@@ -140,7 +150,7 @@ fn spawn(member: &Member, all: &[Member]) -> Result<Server> {
     Server::spawn(|directory| {
         Ok(Launch {
             program: install::program("java", "zookeeper")?,
-            args: arguments(&configure(member, all, directory)?)?,
+            args: arguments(&configure(member, all, directory)?, &[])?,
             user: None,
             stop: Signal::TERM,
             port,
@@ -165,8 +175,10 @@ fn configure(member: &Member, all: &[Member], directory: &Path) -> Result<PathBu
     Ok(path)
 }
 
-fn arguments(configuration: &Path) -> Result<Vec<OsString>> {
-    let jars = JARS.iter().map(|jar| install::jar(jar, "zookeeper")).collect::<Result<Vec<_>>>()?;
+/// What Java is to run, with these libraries besides.
+pub(crate) fn arguments(configuration: &Path, more_jars: &[&str]) -> Result<Vec<OsString>> {
+    let jars =
+        JARS.iter().chain(more_jars).map(|jar| install::jar(jar, "zookeeper")).collect::<Result<Vec<_>>>()?;
     let class_path = env::join_paths(jars).expect("Debian's paths hold no colon");
     let mut args: Vec<OsString> = JAVA_OPTIONS.map(OsString::from).into();
     args.extend(["-cp".into(), class_path, MAIN_CLASS.into(), configuration.into()]);
@@ -174,7 +186,7 @@ fn arguments(configuration: &Path) -> Result<Vec<OsString>> {
 }
 
 /// Whether the server has found its place in the ensemble.
-fn serves(port: u16) -> std::result::Result<(), String> {
+pub(crate) fn serves(port: u16) -> std::result::Result<(), String> {
     let answer = ask(port, "srvr").map_err(|error| error.to_string())?;
     if answer.contains("Mode: ") { Ok(()) } else { Err(answer) }
 }

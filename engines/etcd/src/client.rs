@@ -7,10 +7,11 @@ use crate::generated::kv_client::KvClient;
 use crate::generated::lease_client::LeaseClient;
 use crate::generated::watch_client::WatchClient;
 use crate::generated::{
-    AuthenticateRequest, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest,
-    LeaseKeepAliveResponse, LeaseRevokeRequest, LeaseTimeToLiveRequest, RangeRequest, RangeResponse,
-    TxnRequest, TxnResponse, WatchRequest, WatchResponse,
+    AuthenticateRequest, DeleteRangeRequest, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest,
+    LeaseKeepAliveResponse, LeaseRevokeRequest, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+    RangeRequest, RangeResponse, TxnRequest, TxnResponse, WatchRequest, WatchResponse,
 };
+use crate::keys::Key;
 use crate::members::{Member, Members};
 use futures_util::Stream;
 use std::pin::Pin;
@@ -79,6 +80,15 @@ impl Client {
         self.call(request, |channel, request| async move { kv(channel).txn(request).await }).await
     }
 
+    /// Deletes one key; says whether it was there.
+    pub(crate) async fn delete(&self, key: Key) -> Result<Answer<bool>, Failure> {
+        let request = DeleteRangeRequest { key };
+        let answer =
+            self.call(request, |channel, request| async move { kv(channel).delete_range(request).await });
+        let Answer { value, retried } = answer.await?;
+        Ok(Answer { value: value.deleted > 0, retried })
+    }
+
     pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
         let answer = self.call(request, |channel, request| async move { kv(channel).range(request).await });
         Ok(answer.await?.value)
@@ -102,11 +112,21 @@ impl Client {
 
     /// How many seconds a lease has left; negative if it is gone.
     pub(crate) async fn lease_seconds_left(&self, id: i64) -> Result<i64, Failure> {
-        let request = LeaseTimeToLiveRequest { id };
+        Ok(self.time_to_live(id, false).await?.ttl)
+    }
+
+    /// The keys that are bound to a lease, as far as the leader has come.
+    pub(crate) async fn lease_keys(&self, id: i64) -> Result<Vec<Key>, Failure> {
+        Ok(self.time_to_live(id, true).await?.keys)
+    }
+
+    async fn time_to_live(&self, id: i64, keys: bool) -> Result<LeaseTimeToLiveResponse, Failure> {
+        let request = LeaseTimeToLiveRequest { id, keys };
         let answer = self.call(request, |channel, request| async move {
-            LeaseClient::new(channel).lease_time_to_live(request).await
+            let mut lease = LeaseClient::new(channel).max_decoding_message_size(LARGEST_ANSWER_BYTES);
+            lease.lease_time_to_live(request).await
         });
-        Ok(answer.await?.value.ttl)
+        Ok(answer.await?.value)
     }
 
     /// Opens a keep-alive stream. The server answers only when it has a request, so one must be in the receiver.

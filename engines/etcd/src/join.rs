@@ -38,6 +38,7 @@ impl Parts {
             place: Place(place.unsigned_abs()),
             token: Token(place.unsigned_abs()),
             ahead: Ahead(look.ahead),
+            lifeline: None,
         };
         self.claims.change(claim.id, |entry| {
             entry.place = Some(place);

@@ -83,6 +83,9 @@ impl Lease {
     /// The lease, if it is known to outlive a claim that joins or is renewed now (Law 5); else it is kept alive
     /// first.
     pub(crate) async fn fresh(&self) -> Result<Fresh> {
+        if let Some(fresh) = self.fresh_now() {
+            return Ok(fresh);
+        }
         let mut news = self.news.subscribe();
         let limit = self.client.times().keep_alive;
         let soon = async {

@@ -1,12 +1,13 @@
 //! Leaving the queue, also for a join that is still on its way.
 
 use crate::claims::Entry;
+use crate::client::Answer;
 use crate::failure::Failure;
 use crate::generated::request_op::Request;
 use crate::generated::response_op::Response;
 use crate::generated::{DeleteRangeRequest, PutRequest, RequestOp, TxnRequest, TxnResponse};
-use crate::keys::{self, Key, Span};
-use crate::queue::{Parts, created_at};
+use crate::keys;
+use crate::queue::Parts;
 use lockkeeper_core::{Claim, Left, Result};
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -27,27 +28,30 @@ impl Parts {
     /// keeper's lease would keep such an orphan alive for ever.
     pub(crate) async fn leave(&self, claim: &Claim) -> Result<Left> {
         let entry = self.claims.get(claim.id);
-        let request = match &entry {
+        let left = match &entry {
             Some(entry) if entry.may_arrive => self.undo(claim, entry).await,
-            Some(Entry { key, place: Some(place), .. }) => Ok(delete_if(key, *place)),
-            _ => Ok(delete(&keys::claim(claim))),
+            // Nobody uses a claim's id twice, so the key is this claim's or nobody's, and no revision need be compared
+            // (Q7). A transaction would cost the server a good deal more.
+            Some(entry) => self.client.delete(entry.key.clone()).await,
+            None => self.client.delete(keys::claim(claim)).await,
         };
-        let left = async { self.client.txn(request?).await }.await;
-        let answer = left.map_err(|failure| failure.into_error("leave the queue"))?;
+        let Answer { value: was_there, retried } =
+            left.map_err(|failure| failure.into_error("leave the queue"))?;
         self.claims.remove(claim.id);
-        let was_there = was_deleted(&answer.value);
         // After a lost answer the key is gone by our own hand, as far as anybody can tell.
-        let by_us = answer.retried && entry.is_some_and(|entry| entry.place.is_some());
+        let by_us = retried && entry.is_some_and(|entry| entry.place.is_some());
         Ok(if was_there || by_us { Left::Left } else { Left::NotThere })
     }
 
-    async fn undo(&self, claim: &Claim, entry: &Entry) -> Result<TxnRequest, Failure> {
+    async fn undo(&self, claim: &Claim, entry: &Entry) -> Result<Answer<bool>, Failure> {
         let lease = self.grave_lease().await?;
         let key = keys::tombstone(&claim.name, claim.id);
         let put = PutRequest { key, lease, ..PutRequest::default() };
-        let mut request = delete(&entry.key);
-        request.success.push(RequestOp { request: Some(Request::RequestPut(put)) });
-        Ok(request)
+        let delete = DeleteRangeRequest { key: entry.key.clone() };
+        let both = [Request::RequestDeleteRange(delete), Request::RequestPut(put)];
+        let success = both.map(|request| RequestOp { request: Some(request) }).into();
+        let answer = self.client.txn(TxnRequest { success, ..TxnRequest::default() }).await?;
+        Ok(Answer { value: was_deleted(&answer.value), retried: answer.retried })
     }
 
     async fn grave_lease(&self) -> Result<i64, Failure> {
@@ -64,19 +68,8 @@ impl Parts {
     }
 }
 
-/// Deletes the key, if it was created at that revision.
-fn delete_if(key: &Key, place: i64) -> TxnRequest {
-    TxnRequest { compare: vec![created_at(Span::key(key), place)], ..delete(key) }
-}
-
-/// Deletes the key.
-pub(crate) fn delete(key: &Key) -> TxnRequest {
-    let delete = Request::RequestDeleteRange(DeleteRangeRequest { key: key.clone() });
-    TxnRequest { success: vec![RequestOp { request: Some(delete) }], ..TxnRequest::default() }
-}
-
 /// Whether the transaction deleted something.
-pub(crate) fn was_deleted(response: &TxnResponse) -> bool {
+fn was_deleted(response: &TxnResponse) -> bool {
     let deleted =
         |part: &Response| matches!(part, Response::ResponseDeleteRange(answer) if answer.deleted > 0);
     response.responses.iter().filter_map(|part| part.response.as_ref()).any(deleted)

@@ -3,7 +3,6 @@
 use crate::generated::range_request::{SortOrder, SortTarget};
 use crate::generated::{KeyValue, RangeRequest};
 use crate::keys::{self, Span};
-use crate::leave;
 use crate::queue::Parts;
 use crate::value::Value;
 use futures_util::future::join_all;
@@ -78,8 +77,8 @@ impl Parts {
             })
         };
         let Some(meant) = found.kvs.into_iter().find(|found| is_meant(&found.key)) else { return Ok(false) };
-        let answer = self.client.txn(leave::delete(&meant.key)).await.map_err(failed)?;
-        Ok(answer.retried || leave::was_deleted(&answer.value))
+        let answer = self.client.delete(meant.key.clone()).await.map_err(failed)?;
+        Ok(answer.retried || answer.value)
     }
 }
 

@@ -3,6 +3,7 @@
 use lockkeeper_core::house;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
@@ -17,10 +18,21 @@ pub(crate) struct Members {
     current: watch::Sender<usize>,
 }
 
-/// One server with its connection, which is opened when it is first used and again when it breaks.
+/// One server with its connections.
 #[derive(Debug)]
 struct Link {
+    /// In the house: a blocked executor of the user's must not silence the keep-alive.
+    house: Lane,
+    /// On the runtime that the keeper was made on, for requests from there: they need not change threads on their
+    /// way out and back, which costs more than all else we do.
+    near: Option<Lane>,
+}
+
+/// A connection that lives on one runtime. It is opened when it is first used and again when it breaks.
+#[derive(Debug)]
+struct Lane {
     endpoint: Endpoint,
+    runtime: Handle,
     channel: Mutex<(Channel, Instant)>,
 }
 
@@ -33,9 +45,11 @@ pub(crate) struct Member {
 
 impl Members {
     pub(crate) fn new(endpoints: Vec<Endpoint>) -> Self {
-        let links = endpoints
-            .into_iter()
-            .map(|endpoint| Link { channel: Mutex::new((connect(&endpoint), Instant::now())), endpoint });
+        let here = Handle::try_current().ok().filter(|here| here.id() != house::handle().id());
+        let links = endpoints.into_iter().map(|endpoint| Link {
+            near: here.clone().map(|here| Lane::new(endpoint.clone(), here)),
+            house: Lane::new(endpoint, house::handle().clone()),
+        });
         Self { links: links.collect(), current: watch::Sender::new(0) }
     }
 
@@ -49,19 +63,14 @@ impl Members {
 
     pub(crate) fn current(&self) -> Member {
         let index = *self.current.borrow();
-        let channel = self.links[index].channel.lock().unwrap_or_else(PoisonError::into_inner).0.clone();
-        Member { index, channel }
+        Member { index, channel: self.links[index].lane().channel() }
     }
 
     /// The server failed: the next one is used, unless somebody has moved on already. A silent connection may be
     /// dead without knowing, so it gets a successor.
     pub(crate) fn avoid(&self, index: usize, silent: bool) {
         if silent {
-            let link = &self.links[index];
-            let mut channel = link.channel.lock().unwrap_or_else(PoisonError::into_inner);
-            if channel.1.elapsed() >= YOUNG {
-                *channel = (connect(&link.endpoint), Instant::now());
-            }
+            self.links[index].lane().replace();
         }
         self.current.send_if_modified(|current| {
             let moves = *current == index && self.links.len() > 1;
@@ -73,8 +82,33 @@ impl Members {
     }
 }
 
-/// Connections live in the house: a blocked executor of the user's must not silence the keep-alive.
-fn connect(endpoint: &Endpoint) -> Channel {
-    let _in_the_house = house::handle().enter();
+impl Link {
+    /// The lane for requests from the runtime we are on.
+    fn lane(&self) -> &Lane {
+        let is_here = |lane: &&Lane| Handle::try_current().is_ok_and(|here| here.id() == lane.runtime.id());
+        self.near.as_ref().filter(is_here).unwrap_or(&self.house)
+    }
+}
+
+impl Lane {
+    fn new(endpoint: Endpoint, runtime: Handle) -> Self {
+        let channel = Mutex::new((connect(&endpoint, &runtime), Instant::now()));
+        Self { endpoint, runtime, channel }
+    }
+
+    fn channel(&self) -> Channel {
+        self.channel.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    fn replace(&self) {
+        let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        if channel.1.elapsed() >= YOUNG {
+            *channel = (connect(&self.endpoint, &self.runtime), Instant::now());
+        }
+    }
+}
+
+fn connect(endpoint: &Endpoint, runtime: &Handle) -> Channel {
+    let _there = runtime.enter();
     endpoint.connect_lazy()
 }

@@ -20,6 +20,7 @@ use lockkeeper_core::{
     Abilities, Ahead, Claim, ClaimId, Clock, Demand, Joined, Kept, Left, LockName, LockView, Place, Queue,
     Renewal, Result, house,
 };
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -113,12 +114,12 @@ impl Parts {
 
     /// The claims of these that were evicted, as far as the server says so in time. A server that is too busy for
     /// that does not cost the locks: the lease keeps them, and the next renewal searches again.
-    async fn evicted(&self, keys: &[(ClaimId, Key)]) -> Vec<ClaimId> {
+    async fn evicted(&self, lease: i64, keys: &[(ClaimId, Key)]) -> Vec<ClaimId> {
         if self.search_is_slow.swap(true, SeqCst) {
             self.search_is_slow.store(false, SeqCst);
             return Vec::new();
         }
-        let answer = tokio::time::timeout(self.lease.ttl() / 5, self.gone(keys)).await;
+        let answer = tokio::time::timeout(self.lease.ttl() / 5, self.gone(lease, keys)).await;
         match answer {
             Ok(Ok(gone)) => {
                 self.search_is_slow.store(false, SeqCst);
@@ -132,10 +133,15 @@ impl Parts {
         }
     }
 
-    /// The claims of these that are not there any more, as of now.
-    async fn gone(&self, keys: &[(ClaimId, Key)]) -> Result<Vec<ClaimId>> {
+    /// The claims of these that are not there any more, as of now. Usually that is one request: the lease knows its
+    /// keys. The leader may not have come as far yet as the server that answered a join, so a key that it does not know
+    /// is read itself before it counts as gone.
+    async fn gone(&self, lease: i64, keys: &[(ClaimId, Key)]) -> Result<Vec<ClaimId>> {
+        let known = self.client.lease_keys(lease).await.map_err(|failure| failure.into_error("renew"))?;
+        let known: HashSet<Key> = known.into_iter().collect();
+        let unknown: Vec<_> = keys.iter().filter(|(_, key)| !known.contains(key)).collect();
         let mut gone = Vec::new();
-        for part in keys.chunks(OPERATIONS) {
+        for part in unknown.chunks(OPERATIONS) {
             let gets = part.iter().map(|(_, key)| look::range_op(get(key, true)));
             let request = TxnRequest { success: gets.collect(), ..TxnRequest::default() };
             let answer = self.client.txn(request).await.map_err(|failure| failure.into_error("renew"))?;
@@ -192,7 +198,7 @@ impl Queue for Etcd {
                 _ => dead.push(claim.id),
             }
         }
-        dead.extend(self.parts.evicted(&keys).await);
+        dead.extend(self.parts.evicted(lease.id, &keys).await);
         Ok(Kept { dead, as_of: Some(lease.as_of) })
     }
 

@@ -209,3 +209,22 @@ async fn a_short_ttl_is_refused_with_the_reason() {
     let error = refused.expect_err("too short").to_string();
     assert!(error.contains("whole seconds") && error.contains("at least 2s"), "{error}");
 }
+
+/// Requests from the runtime that connected have a connection there; it goes with that runtime, and nothing else does.
+#[test]
+fn a_keeper_outlives_the_runtime_it_was_made_on() {
+    let runtime = || tokio::runtime::Runtime::new().expect("a runtime");
+    let first = runtime();
+    let (keeper, guard) = first.block_on(async {
+        let keeper = keeper().await;
+        let guard = keeper.mutex("moves").lock().await.expect("a grant");
+        (keeper, guard)
+    });
+    drop(first);
+    runtime().block_on(async {
+        assert_eq!(guard.state(), State::Held);
+        assert!(keeper.mutex("moves").try_lock().await.expect("an answer").is_none());
+        guard.release().await.expect("a release");
+        keeper.mutex("moves").lock().await.expect("a grant").release().await.expect("a release");
+    });
+}

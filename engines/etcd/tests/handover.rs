@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{all_done, keeper, keeper_at, server, until_waiting};
+use common::{all_done, keeper, keeper_at, server, soon, until_waiting};
+use lockkeeper::State;
 use lockkeeper_testkit::Etcd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -83,6 +84,28 @@ async fn a_thousand_waiters_cost_no_more_per_hand_over() {
     let per_hand_over = (messages(&server) - before) as f64 / (clients * each) as f64;
     println!("{per_hand_over:.2} requests per hand-over with {} waiters", clients * each);
     assert!(per_hand_over <= 4.0, "{per_hand_over} requests per hand-over");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_hundred_locks_are_renewed_in_one_request() {
+    let server = Etcd::start();
+    let ttl = Duration::from_secs(9);
+    let keeper = keeper_at(&server.url(), ttl).await;
+    let mut guards = Vec::new();
+    for number in 0..500 {
+        guards.push(keeper.mutex(format!("kept/{number}")).lock().await.expect("a grant"));
+    }
+    let (before, start) = (messages(&server), std::time::Instant::now());
+    tokio::time::sleep(ttl).await;
+    let (asked, seconds) = (messages(&server) - before, start.elapsed().as_secs_f64());
+    println!("{asked} requests in {seconds:.1} s while {} locks are held", guards.len());
+    // Three renewals in a TTL, and as much again in case the machine is slow.
+    assert!(asked as f64 <= 6.0 * seconds / ttl.as_secs_f64(), "{asked} requests in {seconds} s");
+    assert!(guards.iter().all(|guard| guard.state() == State::Held));
+    let id = keeper.inspect("kept/7").await.expect("a look")[0].claims[0].id.clone();
+    assert!(keeper.evict("kept/7", &id).await.expect("an answer"));
+    soon("the eviction is seen", guards[7].lost()).await;
+    assert_eq!(guards.iter().filter(|guard| guard.state() == State::Held).count(), 499);
 }
 
 /// No herd: a departure wakes the one behind it, and nobody else is even told.

@@ -125,7 +125,7 @@ fn try_join_in(files: &Files, claim: &Claim, hash: u64, shard: &Arc<Shard>) -> R
     // Still inside, so that a second join of the same claim finds it.
     files.remember(own);
     drop(inside);
-    Ok(Try::Joined(Joined { place: Place(place), token: Token(place), ahead: look.ahead }))
+    Ok(Try::Joined(Joined { place: Place(place), token: Token(place), ahead: look.ahead, lifeline: None }))
 }
 
 /// A second join of the same claim finds its place (Law 4).
@@ -143,7 +143,7 @@ fn find_place(
     let place = own.name.place;
     let ahead = look::ahead_of(claims, own.name.hash, place);
     let look = look::weigh(claim, &ahead, |other| look::inspect_inside(inside, other))?;
-    Ok(Try::Joined(Joined { place: Place(place), token: Token(place), ahead: look.ahead }))
+    Ok(Try::Joined(Joined { place: Place(place), token: Token(place), ahead: look.ahead, lifeline: None }))
 }
 
 /// Law 6: the oldest live claim's shape rules. Only if names disagree, files are opened, to find out who lives.

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 /// The statements of a style.
+#[derive(Clone, Copy)]
 pub(crate) struct Texts {
     pub(crate) list: &'static str,
     pub(crate) find: &'static str,

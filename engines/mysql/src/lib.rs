@@ -4,6 +4,7 @@ mod advisory;
 mod bell;
 mod config;
 mod fault;
+mod held;
 mod holders;
 mod pool;
 mod queue;

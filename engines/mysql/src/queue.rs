@@ -112,7 +112,7 @@ fn joined(claim: &Claim, row: &JoinedRow) -> Result<Joined> {
         claim.check_shape(ruling.shape())?;
     }
     let place = number(row.0);
-    Ok(Joined { place: Place(place), token: Token(place), ahead: Ahead(number(row.1)) })
+    Ok(Joined { place: Place(place), token: Token(place), ahead: Ahead(number(row.1)), lifeline: None })
 }
 
 impl Queue for TableQueue {

@@ -1,14 +1,13 @@
 //! The row style: whoever inserts the row holds the lock; a person can read it with the `mysql` program.
 
 use crate::config::Settings;
-use crate::fault::ENGINE;
 use crate::pool::{Home, Pool};
 use crate::queue::microseconds;
 use crate::styles::ROW;
 use crate::text;
 use lockkeeper_core::{
-    Abilities, Answer, Claim, ClaimId, Clock, Error, Grant, Holder, Kept, Left, LockName, LockView, Race,
-    Renewal, Result, Token, house,
+    Abilities, Answer, Claim, ClaimId, Clock, Grant, Holder, Kept, Left, LockName, LockView, Race, Renewal,
+    Result, Token, house,
 };
 use lockkeeper_sql_common::{ClaimRow, Pacer, Waiters, lock_views};
 use mysql_async::prelude::Queryable;
@@ -18,6 +17,7 @@ use std::time::Duration;
 
 pub(crate) const SCHEMA: &str = include_str!("sql/schema_row.sql");
 const TAKE: &str = include_str!("sql/row_take.sql");
+const LOOK: &str = include_str!("sql/row_look.sql");
 const FREE: &str = include_str!("sql/row_free.sql");
 const KEEP: &str = include_str!("sql/row_keep.sql");
 const ALIVE: &str = include_str!("sql/row_alive.sql");
@@ -108,7 +108,7 @@ impl Race for Rows {
         let under_way = Arc::clone(&waiter.under_way).lock_owned().await;
         let under_way = std::sync::Mutex::new(Some(under_way));
         let (claimed, thread) = (claim.clone(), thread());
-        let row: Option<(Option<i64>, Option<i64>)> = self
+        let (token, free_in_us) = self
             .quick
             .run(
                 "take the lock",
@@ -125,18 +125,24 @@ impl Race for Rows {
                         thread.clone(),
                         microseconds(claimed.ttl),
                     );
-                    Box::pin(async move { conn.exec_first(TAKE, params).await })
+                    let own = (claimed.id.to_string(), params.0.clone());
+                    Box::pin(async move {
+                        conn.exec_drop(TAKE, params).await?;
+                        match conn.last_insert_id().filter(|token| *token > 0) {
+                            Some(token) => Ok((Some(token), None)),
+                            // No row: it was removed just now.
+                            None => Ok(conn.exec_first(LOOK, own).await?.unwrap_or((None, Some(0)))),
+                        }
+                    })
                 }),
             )
             .await?;
-        let (token, free_in_us) =
-            row.ok_or_else(|| Error::temporary(ENGINE, "take the lock", "no answer"))?;
         if let Some(token) = token {
-            return Ok(Answer::Granted(Grant { token: Token(token.max(0).unsigned_abs()) }));
+            return Ok(Answer::Granted(Grant { token: Token(token) }));
         }
         // Nothing of it is left, so nobody will leave for it.
         self.under_way.forget(claim.id);
-        let free_in = free_in_us.map(|time| Duration::from_micros(time.max(0).unsigned_abs()));
+        let free_in = free_in_us.map(|time: i64| Duration::from_micros(time.max(0).unsigned_abs()));
         Ok(Answer::Busy { free_in })
     }
 

@@ -5,7 +5,7 @@ use crate::fault::ENGINE;
 use crate::queue::{self, TableQueue};
 use crate::row::{self, Rows};
 use crate::schema::create;
-use crate::{advisory, transaction};
+use crate::{advisory, held, transaction};
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{Abilities, CrashFrees, Engine, MIN_TTL, QueueEngine, RaceEngine, Result};
 use std::sync::Arc;
@@ -98,8 +98,8 @@ pub async fn connect(mut address: Address, ttl: Duration) -> Result<Arc<dyn Engi
     create(&settings, schema(style), newest_procedure(style)).await?;
     Ok(match style {
         "row" => Arc::new(RaceEngine(Rows::open(settings))),
-        "session" => Arc::new(RaceEngine(transaction::open(settings).await?)),
-        "advisory" => Arc::new(RaceEngine(advisory::open(settings).await?)),
+        "session" => Arc::new(RaceEngine(held::open::<false>(settings, &transaction::STYLE))),
+        "advisory" => Arc::new(RaceEngine(held::open::<true>(settings, &advisory::STYLE))),
         _ => Arc::new(QueueEngine(TableQueue::open(settings).await?)),
     })
 }

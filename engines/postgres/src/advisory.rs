@@ -1,13 +1,11 @@
 //! The advisory style: PostgreSQL's own advisory locks, many of them on one connection.
 
-use crate::config::Settings;
-use crate::roll::Roll;
+use crate::held::{Kind, probe, token};
 use crate::session::Session;
 use crate::styles::ADVISORY;
-use lockkeeper_core::{Abilities, Claim, ClaimId, Lifeline, LockName, LockView, Result, Token};
-use lockkeeper_sql_common::{Connection, Connections, Holds, Sessions};
+use lockkeeper_core::{Abilities, Claim, Lifeline, LockName, Result, Token};
+use lockkeeper_sql_common::Connection;
 use std::sync::Arc;
-use tokio_postgres::Row;
 
 pub(crate) const SCHEMA: &str =
     concat!(include_str!("sql/schema_tokens.sql"), "\n", include_str!("sql/schema_advisory.sql"));
@@ -24,9 +22,6 @@ const FREE: usize = 1;
 const PROBE: usize = 2;
 const WAIT: usize = 3;
 const RAISE: usize = 4;
-
-/// The number under which keepers of this style announce themselves.
-const ROLL: i64 = 1;
 
 /// A connection that holds advisory locks.
 pub(crate) struct Advisory(Arc<Session>);
@@ -51,7 +46,7 @@ impl Connection for Advisory {
     }
 
     async fn probe(&self) -> Result<()> {
-        probe(&self.0, self.0.row(PROBE, &[], "probe the session").await?)
+        probe(&self.0, PROBE).await
     }
 
     fn lifeline(&self) -> &Lifeline {
@@ -63,59 +58,18 @@ impl Connection for Advisory {
     }
 }
 
-/// Sees that the process behind the connection is the one that took the locks.
-pub(crate) fn probe(session: &Session, row: Row) -> Result<()> {
-    session.check_backend(row.get("backend"))
-}
-
-pub(crate) fn token(number: i64) -> Token {
-    Token(number.max(0).unsigned_abs())
-}
-
-/// Where such connections come from.
-pub(crate) struct Source {
-    settings: Arc<Settings>,
-    roll: Arc<Roll>,
-}
-
-/// Opens the style.
-pub(crate) async fn open(settings: Arc<Settings>) -> Result<Sessions<Source>> {
-    let holds = Arc::new(Holds::default());
-    let roll = Roll::join(&settings, "advisory", ROLL, &holds).await?;
-    let (limits, at_most) = (settings.limits, settings.connections);
-    Ok(Sessions::new(Arc::new(Source { settings, roll }), holds, limits, at_most))
-}
-
-impl Connections for Source {
-    type Connection = Advisory;
-
+impl Kind for Advisory {
+    const ABILITIES: Abilities = ADVISORY;
+    const ROLL: i64 = 1;
     const SHARED: bool = true;
+    const STATEMENTS: &'static [&'static str] = STATEMENTS;
+    const RAISE: usize = RAISE;
 
-    fn abilities(&self) -> Abilities {
-        ADVISORY
+    fn on(session: Arc<Session>) -> Self {
+        Self(session)
     }
 
-    async fn open(&self) -> Result<Arc<Advisory>> {
-        let session = Session::open_patient(Arc::clone(&self.settings), STATEMENTS).await?;
-        session.row(RAISE, &[], "raise the tokens").await?;
-        Ok(Arc::new(Advisory(session)))
-    }
-
-    async fn interrupt(&self, connection: &Advisory) {
-        if self.roll.cancel(connection.0.backend).await.is_err() {
-            connection.cut();
-        }
-    }
-
-    async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
-        self.roll.list(prefix, at_most).await
-    }
-
-    async fn evict(&self, _: &LockName, id: ClaimId) -> Result<bool> {
-        self.roll.evict(id).await
-    }
-
-    fn close(&self) {
-        self.roll.close();
+    fn session(&self) -> &Session {
+        &self.0
     }
 }

@@ -4,7 +4,8 @@ use crate::fault::ENGINE;
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{Error, Result};
 use lockkeeper_sql_common::Limits;
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -17,8 +18,29 @@ pub(crate) struct Settings {
     pub(crate) limits: Limits,
     /// How many connections may share the work of a queue, or may be held by a style with sessions.
     pub(crate) connections: usize,
-    /// Without it a server that must not give locks (a hot standby) is refused.
+    /// The server, for messages.
     pub(crate) server: String,
+    pub(crate) backends: Backends,
+}
+
+/// The server's processes behind this keeper's open connections. The same one behind two of them means that a
+/// transaction pooler stands in between, which gives it now to one and now to the other.
+#[derive(Clone, Default)]
+pub(crate) struct Backends(Arc<Mutex<HashSet<i32>>>);
+
+impl Backends {
+    fn book(&self) -> MutexGuard<'_, HashSet<i32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters the process behind a new connection; `false` if another one has it already.
+    pub(crate) fn enter(&self, backend: i32) -> bool {
+        self.book().insert(backend)
+    }
+
+    pub(crate) fn forget(&self, backend: i32) {
+        self.book().remove(&backend);
+    }
 }
 
 impl Settings {
@@ -62,7 +84,8 @@ impl Settings {
             )));
         }
         address.finish()?;
-        Ok(Self { driver, tls, limits, connections, server: address.redacted() })
+        let backends = Backends::default();
+        Ok(Self { driver, tls, limits, connections, server: address.redacted(), backends })
     }
 }
 

@@ -3,6 +3,7 @@
 mod advisory;
 mod config;
 mod fault;
+mod held;
 mod link;
 mod pool;
 mod queue;

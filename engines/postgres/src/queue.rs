@@ -93,7 +93,7 @@ impl TableQueue {
         }
         let place = row.get::<_, i64>("o_place").max(0).unsigned_abs();
         let ahead = row.get::<_, i64>("o_ahead").max(0).unsigned_abs();
-        Ok(Joined { place: Place(place), token: Token(place), ahead: Ahead(ahead) })
+        Ok(Joined { place: Place(place), token: Token(place), ahead: Ahead(ahead), lifeline: None })
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 pub(crate) const SCHEMA: &str =
     concat!(include_str!("sql/schema_tokens.sql"), "\n", include_str!("sql/schema_row.sql"));
@@ -23,12 +24,14 @@ const STATEMENTS: &[&str] = &[
     include_str!("sql/row_keep.sql"),
     include_str!("sql/row_list.sql"),
     include_str!("sql/row_clean.sql"),
+    include_str!("sql/row_look.sql"),
 ];
 const TAKE: usize = 0;
 const FREE: usize = 1;
 const KEEP: usize = 2;
 const LIST: usize = 3;
 const CLEAN: usize = 4;
+const LOOK: usize = 5;
 
 const RAISE: &str = include_str!("sql/raise_tokens.sql");
 
@@ -82,6 +85,10 @@ fn thread() -> String {
     thread.name().map_or_else(|| format!("{:?}", thread.id()), str::to_owned)
 }
 
+fn granted(token: i64) -> Answer {
+    Answer::Granted(Grant { token: Token(token.max(0).unsigned_abs()) })
+}
+
 impl Race for Rows {
     fn abilities(&self) -> Abilities {
         ROW
@@ -100,29 +107,24 @@ impl Race for Rows {
         let link = self.links.at(entry.link.load(SeqCst));
         let session = link.session().await?;
         let _under_way = link.under_way();
-        let holder = &claim.holder;
-        let row = session
-            .row(
-                TAKE,
-                &[
-                    &claim.name.as_str(),
-                    &claim.id.to_string(),
-                    &holder.text,
-                    &holder.host,
-                    &i64::from(holder.pid),
-                    &thread(),
-                    &milliseconds(claim.ttl),
-                ],
-                "take the lock",
-            )
-            .await?;
-        if let Some(number) = row.get::<_, Option<i64>>("o_token") {
-            return Ok(Answer::Granted(Grant { token: Token(number.max(0).unsigned_abs()) }));
+        let (name, id, holder) = (claim.name.as_str(), claim.id.to_string(), &claim.holder);
+        let process = i64::from(holder.pid);
+        let ttl_ms = claim.ttl.as_millis() as f64;
+        let params: [&(dyn ToSql + Sync); 7] =
+            [&name, &id, &holder.text, &holder.host, &process, &thread(), &ttl_ms];
+        let taken = session.rows(TAKE, &params, "take the lock").await?;
+        if let Some(row) = taken.first() {
+            return Ok(granted(row.get("token")));
+        }
+        let seen = session.rows(LOOK, &[&name, &id], "look at the lock").await?;
+        if let Some(own) = seen.first().and_then(|row| row.get("token")) {
+            return Ok(granted(own));
         }
         // Nothing of it is left, so nobody will leave for it.
         self.book.forget(claim.id);
-        let free_in: Option<i64> = row.get("o_free_in_ms");
-        Ok(Answer::Busy { free_in: free_in.map(|time| Duration::from_millis(time.max(0).unsigned_abs())) })
+        // No row: it was freed just now.
+        let free_in: i64 = seen.first().map_or(0, |row| row.get("free_in_ms"));
+        Ok(Answer::Busy { free_in: Some(Duration::from_millis(free_in.max(0).unsigned_abs())) })
     }
 
     async fn changed(&self, _: &Claim, free_in: Option<Duration>) -> Result<()> {

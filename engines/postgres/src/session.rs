@@ -1,6 +1,6 @@
 //! One connection to the server, with its statements prepared.
 
-use crate::config::Settings;
+use crate::config::{Backends, Settings};
 use crate::fault::{ENGINE, fault, too_late};
 use lockkeeper_core::{Error, Lifeline, Result, house};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{AsyncMessage, Client, Notification, Row, Statement};
+use tokio_postgres::{AsyncMessage, Client, Notification, Row, SimpleQueryMessage, Statement};
 
 const SETUP: &str = include_str!("sql/session_setup.sql");
 const CREATE: &str = include_str!("sql/create.sql");
@@ -23,6 +23,23 @@ pub(crate) struct Session {
     pub(crate) lifeline: Lifeline,
     driver: tokio::task::AbortHandle,
     limit: Duration,
+    backends: Backends,
+}
+
+/// What the server says of itself.
+struct Who {
+    backend: i32,
+    standby: bool,
+    read_only: bool,
+}
+
+fn pooled() -> Error {
+    Error::permanent(
+        ENGINE,
+        "keep one session",
+        "the server's process behind this connection changes: there is a transaction pooler in between; \
+         connect to PostgreSQL itself, or to a pooler in session mode",
+    )
 }
 
 /// Where a connection's notifications go.
@@ -98,6 +115,7 @@ impl Session {
             lifeline,
             driver: driver.abort_handle(),
             limit: settings.limits.request,
+            backends: settings.backends.clone(),
         };
         session.set_up(&settings, statements, patient).await?;
         Ok(Arc::new(session))
@@ -113,29 +131,44 @@ impl Session {
         let limits = format!("SET statement_timeout = {limit_ms}; SET lock_timeout = {limit_ms}");
         self.batch(SETUP).await?;
         self.batch(&limits).await?;
-        let who = self.client.query_one(WHO, &[]).await.map_err(|error| fault("connect", error))?;
-        if who.get::<_, bool>("standby") {
+        let who = self.who().await?;
+        if who.standby {
             return Err(Error::permanent(
                 ENGINE,
                 "use this server",
                 format!("{} is a hot standby, which cannot give locks: name the primary", settings.server),
             ));
         }
-        if who.get::<_, bool>("read_only") {
+        if who.read_only {
             return Err(Error::permanent(
                 ENGINE,
                 "use this server",
                 format!("{} is read-only: name the primary", settings.server),
             ));
         }
-        self.backend = who.get("backend");
+        if !self.backends.enter(who.backend) {
+            return Err(pooled());
+        }
+        self.backend = who.backend;
         for text in statements {
             let prepared = self.client.prepare(text).await.map_err(|error| fault("prepare", error))?;
             self.statements.push(prepared);
         }
         // The second look at the process behind the connection: a pooler may have put another one there.
-        let who = self.client.query_one(WHO, &[]).await.map_err(|error| fault("connect", error))?;
-        self.check_backend(who.get("backend"))
+        let who = self.who().await?;
+        self.check_backend(who.backend)
+    }
+
+    /// Asks without a prepared statement, which not every pooler understands.
+    async fn who(&self) -> Result<Who> {
+        let answer = self.client.simple_query(WHO).await.map_err(|error| fault("connect", error))?;
+        let row = answer.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        let text = |column: &str| row.and_then(|row| row.get(column)).unwrap_or_default();
+        let backend = text("backend").parse().map_err(|error| Error::permanent(ENGINE, "connect", error))?;
+        Ok(Who { backend, standby: text("standby") == "t", read_only: text("read_only") == "t" })
     }
 
     /// Refuses a pooler that gives each transaction another process: session locks would be anybody's.
@@ -144,12 +177,7 @@ impl Session {
             return Ok(());
         }
         self.abort();
-        Err(Error::permanent(
-            ENGINE,
-            "keep one session",
-            "the server's process behind this connection changes: there is a transaction pooler in between; \
-             connect to PostgreSQL itself, or to a pooler in session mode",
-        ))
+        Err(pooled())
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -230,6 +258,9 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        if self.backend != 0 {
+            self.backends.forget(self.backend);
+        }
         self.abort();
     }
 }

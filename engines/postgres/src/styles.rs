@@ -5,7 +5,7 @@ use crate::fault::{ENGINE, fault};
 use crate::queue::{self, TableQueue};
 use crate::row::{self, Rows};
 use crate::session::Session;
-use crate::{advisory, transaction};
+use crate::{advisory, held, transaction};
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{Abilities, CrashFrees, Engine, Error, MIN_TTL, QueueEngine, RaceEngine, Result};
 use std::sync::Arc;
@@ -84,11 +84,12 @@ pub async fn connect(mut address: Address, ttl: Duration) -> Result<Arc<dyn Engi
     let styles: Vec<&'static str> = STYLES.iter().map(|style| style.style).collect();
     let style = address.take_style(&styles)?;
     let settings = Arc::new(Settings::from_address(address, ttl, connections(style))?);
-    create(&settings, style).await?;
+    // Kept open until the style has opened its own: a pooler in between shows when there are two.
+    let _first = create(&settings, style).await?;
     Ok(match style {
         "row" => Arc::new(RaceEngine(Rows::open(settings).await?)),
-        "session" => Arc::new(RaceEngine(transaction::open(settings).await?)),
-        "advisory" => Arc::new(RaceEngine(advisory::open(settings).await?)),
+        "session" => Arc::new(RaceEngine(held::open::<transaction::Transaction>(settings).await?)),
+        "advisory" => Arc::new(RaceEngine(held::open::<advisory::Advisory>(settings).await?)),
         _ => Arc::new(QueueEngine(TableQueue::open(settings).await?)),
     })
 }
@@ -96,13 +97,14 @@ pub async fn connect(mut address: Address, ttl: Duration) -> Result<Arc<dyn Engi
 const IS_THERE: &str = include_str!("sql/schema_is_there.sql");
 
 /// Creates the style's tables and functions, unless all is there: then no right to create is needed.
-async fn create(settings: &Arc<Settings>, style: &'static str) -> Result<()> {
+async fn create(settings: &Arc<Settings>, style: &'static str) -> Result<Arc<Session>> {
     let session = Session::open(Arc::clone(settings), &[IS_THERE], None).await?;
     let newest = newest_object(style);
     if session.row(0, &[&newest], "look for the tables").await?.get(0) {
-        return Ok(());
+        return Ok(session);
     }
-    session.create(schema(style), settings.limits.connect).await.map_err(|error| match error.as_db_error() {
+    let created = session.create(schema(style), settings.limits.connect).await;
+    created.map(|()| session).map_err(|error| match error.as_db_error() {
         Some(told) if told.code() == &tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE => {
             Error::permanent(
                 ENGINE,
@@ -120,7 +122,7 @@ async fn create(settings: &Arc<Settings>, style: &'static str) -> Result<()> {
 /// What a style's statements create last: when it is there, all is.
 fn newest_object(style: &str) -> &'static str {
     match style {
-        "row" => "lockkeeper_row_take(text,text,text,text,bigint,text,bigint)",
+        "row" => "lockkeeper_rows",
         "session" => "lockkeeper_session_clean(interval)",
         "advisory" => "lockkeeper_advisory_wait(text)",
         _ => "lockkeeper_clean(interval)",

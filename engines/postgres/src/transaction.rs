@@ -1,12 +1,10 @@
 //! The session style: a lock is a row that an open transaction has selected for update.
 
-use crate::advisory::{probe, token};
-use crate::config::Settings;
-use crate::roll::Roll;
+use crate::held::{Kind, probe, token};
 use crate::session::Session;
 use crate::styles::SESSION;
-use lockkeeper_core::{Abilities, Claim, ClaimId, Lifeline, LockName, LockView, Result, Token};
-use lockkeeper_sql_common::{Connection, Connections, Holds, Sessions};
+use lockkeeper_core::{Abilities, Claim, Lifeline, LockName, Result, Token};
+use lockkeeper_sql_common::Connection;
 use std::sync::Arc;
 use tokio_postgres::types::ToSql;
 
@@ -25,9 +23,6 @@ const WAIT: usize = 1;
 const INSERT: usize = 2;
 const PROBE: usize = 3;
 const RAISE: usize = 4;
-
-/// The number under which keepers of this style announce themselves.
-const ROLL: i64 = 2;
 
 /// A connection whose transaction holds one lock.
 pub(crate) struct Transaction(Arc<Session>);
@@ -80,7 +75,7 @@ impl Connection for Transaction {
     }
 
     async fn probe(&self) -> Result<()> {
-        probe(&self.0, self.0.row(PROBE, &[], "probe the session").await?)
+        probe(&self.0, PROBE).await
     }
 
     fn lifeline(&self) -> &Lifeline {
@@ -92,50 +87,18 @@ impl Connection for Transaction {
     }
 }
 
-/// Where such connections come from.
-pub(crate) struct Source {
-    settings: Arc<Settings>,
-    roll: Arc<Roll>,
-}
-
-/// Opens the style.
-pub(crate) async fn open(settings: Arc<Settings>) -> Result<Sessions<Source>> {
-    let holds = Arc::new(Holds::default());
-    let roll = Roll::join(&settings, "session", ROLL, &holds).await?;
-    let (limits, at_most) = (settings.limits, settings.connections);
-    Ok(Sessions::new(Arc::new(Source { settings, roll }), holds, limits, at_most))
-}
-
-impl Connections for Source {
-    type Connection = Transaction;
-
+impl Kind for Transaction {
+    const ABILITIES: Abilities = SESSION;
+    const ROLL: i64 = 2;
     const SHARED: bool = false;
+    const STATEMENTS: &'static [&'static str] = STATEMENTS;
+    const RAISE: usize = RAISE;
 
-    fn abilities(&self) -> Abilities {
-        SESSION
+    fn on(session: Arc<Session>) -> Self {
+        Self(session)
     }
 
-    async fn open(&self) -> Result<Arc<Transaction>> {
-        let session = Session::open_patient(Arc::clone(&self.settings), STATEMENTS).await?;
-        session.row(RAISE, &[], "raise the tokens").await?;
-        Ok(Arc::new(Transaction(session)))
-    }
-
-    async fn interrupt(&self, connection: &Transaction) {
-        if self.roll.cancel(connection.0.backend).await.is_err() {
-            connection.cut();
-        }
-    }
-
-    async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
-        self.roll.list(prefix, at_most).await
-    }
-
-    async fn evict(&self, _: &LockName, id: ClaimId) -> Result<bool> {
-        self.roll.evict(id).await
-    }
-
-    fn close(&self) {
-        self.roll.close();
+    fn session(&self) -> &Session {
+        &self.0
     }
 }

@@ -130,3 +130,17 @@ async fn tokens_grow_after_idle_state_was_removed() {
     let after = keeper.mutex("cleaned").lock().await.expect("a grant").token().expect("a token");
     assert!(after > before);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_pooler_is_refused_and_a_session_pooler_is_not() {
+    let server = Postgres::start();
+    let (by_transaction, by_session) = (server.pooler("transaction"), server.pooler("session"));
+    for style in lockkeeper_postgres::STYLES.iter().map(|style| style.style) {
+        let url = format!("{}?style={style}", by_transaction.url());
+        let refused = lockkeeper::connect(url).await.expect_err("locks would be anybody's").to_string();
+        assert!(refused.contains("transaction pooler"), "{style}: {refused}");
+        let keeper = lockkeeper::connect(format!("{}?style={style}", by_session.url())).await.expect(style);
+        keeper.mutex("pooled").lock().await.expect(style).release().await.expect(style);
+        keeper.close().await;
+    }
+}

@@ -1,32 +1,40 @@
 //! The names of the keys, and the slots they live in.
 
+use std::borrow::Cow;
+
 /// The keys of one lock in the style 'queue': all in one slot, by the hash tag.
 #[derive(Debug, Clone)]
-pub(crate) struct QueueKeys(pub(crate) [String; 3]);
+pub(crate) struct QueueKeys(pub(crate) [String; 4]);
 
-const QUEUE: &str = "}:queue";
+const LOCK: &str = "}:lock";
 
 impl QueueKeys {
+    /// The one key that says all of a lock that nobody contends for.
+    pub(crate) fn lock(name: &str) -> String {
+        ["{", &escape(name), LOCK].concat()
+    }
+
     pub(crate) fn of(name: &str) -> Self {
         let tag = escape(name);
-        Self([format!("{{{tag}{QUEUE}"), format!("{{{tag}}}:expiries"), format!("{{{tag}}}:waiters")])
+        let beside = |what: &str| format!("{{{tag}}}:{what}");
+        Self([Self::lock(name), beside("queue"), beside("expiries"), beside("waiters")])
     }
 
-    /// The pattern that finds the queues of all locks whose name begins with the prefix.
+    /// The pattern that finds all locks whose name begins with the prefix.
     pub(crate) fn pattern(prefix: &str) -> String {
-        format!("{{{}*{QUEUE}", escape_pattern(&escape(prefix)))
+        format!("{{{}*{LOCK}", escape_pattern(&escape(prefix)))
     }
 
-    /// The lock whose queue this key is.
+    /// The lock whose key this is.
     pub(crate) fn name(key: &str) -> Option<String> {
-        let tag = key.strip_prefix('{')?.strip_suffix(QUEUE)?;
+        let tag = key.strip_prefix('{')?.strip_suffix(LOCK)?;
         Some(tag.replace("%7D", "}").replace("%25", "%"))
     }
 }
 
 /// A hash tag ends at the first closing brace, so a name must not have one.
-fn escape(name: &str) -> String {
-    if name.contains(['}', '%']) { name.replace('%', "%25").replace('}', "%7D") } else { name.to_owned() }
+fn escape(name: &str) -> Cow<'_, str> {
+    if name.contains(['}', '%']) { name.replace('%', "%25").replace('}', "%7D").into() } else { name.into() }
 }
 
 /// The keys of one lock in the style 'plain': the lock is its bare name, so that other clients find it.
@@ -135,6 +143,6 @@ mod tests {
     #[test]
     fn a_pattern_takes_a_prefix_literally() {
         assert_eq!(PlainKeys::pattern("a*[b]?"), "a\\*\\[b\\]\\?*");
-        assert_eq!(QueueKeys::pattern("shop/"), "{shop/*}:queue");
+        assert_eq!(QueueKeys::pattern("shop/"), "{shop/*}:lock");
     }
 }

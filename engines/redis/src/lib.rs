@@ -2,11 +2,14 @@
 
 mod cluster;
 mod config;
+mod crowd;
 mod durable;
 mod failure;
 mod keys;
 mod lane;
+mod line;
 mod link;
+mod looker;
 mod lua;
 mod plain;
 mod queue;
@@ -21,20 +24,25 @@ pub mod parts {
     pub use crate::failure::failure;
     pub use crate::keys::PlainKeys;
     pub use crate::lane::scan;
+    pub use crate::line::HolderLine;
     pub use crate::link::{Check, Dial, Ears, Link};
+    pub use crate::looker::{Lookers, Patience};
     pub use crate::lua::{Lua, Request};
     pub use crate::target::{Sentinels, Spot, Target, spot};
     pub use crate::view::{integer, text};
 }
 
 use crate::config::{Config, ENGINE, Topology};
+use crate::crowd::{Crowds, Places};
 use crate::durable::Durable;
 use crate::lane::{Lane, Lanes};
+use crate::line::HolderLine;
 use crate::link::Ears;
+use crate::looker::Lookers;
 use crate::plain::RedisPlain;
 use crate::queue::RedisQueue;
 use crate::shared::Shared;
-use crate::wake::Waiters;
+use crate::wake::{Flights, Waiters};
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{
     Abilities, ClaimId, CrashFrees, Engine, MIN_TTL, QueueEngine, RaceEngine, Result, house,
@@ -114,14 +122,24 @@ async fn open_queue(config: &Config, time_limit: Duration, channel: String) -> R
         }),
     };
     let (lanes, durable) = open_lanes(config, time_limit, ears).await?;
-    let queue = Arc::new(RedisQueue { lanes, waiters, channel, durable });
+    let is_cluster = matches!(config.topology, Topology::Cluster(_));
+    let queue = Arc::new(RedisQueue {
+        lanes,
+        waiters,
+        channel,
+        durable,
+        is_cluster,
+        crowds: Crowds::default(),
+        places: Places::default(),
+        line: HolderLine::default(),
+    });
     let _ = behind.set(Arc::downgrade(&queue));
     Ok(queue)
 }
 
 async fn open_plain(config: &Config, time_limit: Duration, channel: String) -> Result<Arc<RedisPlain>> {
     let behind = Listener::<RedisPlain>::default();
-    let hearing = Arc::clone(&behind);
+    let (hearing, missing) = (Arc::clone(&behind), Arc::clone(&behind));
     let ears = Ears {
         channel: channel.clone(),
         heard: Box::new(move |message| {
@@ -129,11 +147,25 @@ async fn open_plain(config: &Config, time_limit: Duration, channel: String) -> R
                 plain.hear(message);
             }
         }),
-        back: Box::new(|| {}), // the paced retry finds what was missed
+        back: Box::new(move || {
+            if let Some(plain) = listener(&missing) {
+                plain.lookers.look_now();
+            }
+        }),
     };
     let (lanes, durable) = open_lanes(config, time_limit, ears).await?;
     let is_cluster = matches!(config.topology, Topology::Cluster(_));
-    let plain = Arc::new(RedisPlain { lanes, waiters: Arc::default(), channel, durable, is_cluster });
+    let plain = Arc::new(RedisPlain {
+        lanes,
+        waiters: Arc::default(),
+        lookers: Lookers::default(),
+        flights: Flights::default(),
+        channel,
+        durable,
+        is_cluster,
+        crowds: Crowds::default(),
+        line: HolderLine::default(),
+    });
     let _ = behind.set(Arc::downgrade(&plain));
     Ok(plain)
 }

@@ -1,41 +1,43 @@
 //! The style 'plain': a string key as other clients write it, with a fencing token beside it.
 
 use crate::config::ENGINE;
+use crate::crowd::Crowds;
 use crate::failure::failure;
 use crate::keys::PlainKeys;
 use crate::lane::Lanes;
+use crate::line::HolderLine;
+use crate::looker::{Lookers, Patience};
 use crate::lua::{Lua, Request};
 use crate::shared::Shared;
 use crate::view;
-use crate::wake::{Standing, Waiters};
+use crate::wake::{Flights, Standing, Waiters};
 use lockkeeper_core::{
     Abilities, Answer, Claim, ClaimId, Clock, Error, Grant, Kept, Left, LockName, LockView, Race, Renewal,
     Result, Token,
 };
-use rand::RngExt as _;
 use redis::{RedisError, Value};
-use std::ops::RangeInclusive;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-const WAKE: &str = include_str!("scripts/plain/wake.lua");
+macro_rules! script {
+    ($($part:literal),*) => {
+        LazyLock::new(|| Lua::new(&[$(include_str!(concat!("scripts/plain/", $part, ".lua"))),*]))
+    };
+}
 
-static ATTEMPT: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[include_str!("scripts/plain/attempt.lua")]));
-static WAIT: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[include_str!("scripts/plain/wait.lua")]));
-static LEAVE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[WAKE, include_str!("scripts/plain/leave.lua")]));
-static PASS: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[WAKE, include_str!("scripts/plain/pass.lua")]));
-static KEEP: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[include_str!("scripts/plain/keep.lua")]));
-static EVICT: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[WAKE, include_str!("scripts/plain/evict.lua")]));
-static LIST: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[include_str!("scripts/plain/list.lua")]));
+static ATTEMPT: LazyLock<Lua> = script!("attempt");
+static WAIT: LazyLock<Lua> = script!("mark", "wait");
+static LEAVE: LazyLock<Lua> = script!("leave", "wake", "leave_wake");
+static PASS: LazyLock<Lua> = script!("mark", "wake", "pass");
+static KEEP: LazyLock<Lua> = script!("keep");
+static EVICT: LazyLock<Lua> = script!("wake", "evict");
+static LIST: LazyLock<Lua> = script!("list");
 
+/// How many locks one script renews: enough to spare the server most of the calls, few enough not to hold it up.
+const LOCKS_PER_SCRIPT: usize = 64;
 /// How long the last token is remembered after the lock was last taken or renewed; the server's clock must not be
 /// set back by more.
 const FENCE_MS: u64 = 600_000;
-
-/// Another client does not tell us that it has left: how long until we look by ourselves.
-const FOREIGN_PAUSE_MS: RangeInclusive<u64> = 5..=50;
-/// Ours do; this is for a message that was lost.
-const OUR_PAUSE_MS: RangeInclusive<u64> = 250..=1_000;
 
 /// Plain locks on Redis.
 #[derive(Debug)]
@@ -46,15 +48,14 @@ pub(crate) struct RedisPlain {
     pub(crate) durable: Option<crate::durable::Durable>,
     /// A cluster's PUBLISH counts the listeners of one member only.
     pub(crate) is_cluster: bool,
+    pub(crate) lookers: Lookers,
+    pub(crate) flights: Flights,
+    pub(crate) crowds: Crowds,
+    pub(crate) line: HolderLine,
 }
 
 fn could_not(doing: &'static str) -> impl Fn(RedisError) -> Error {
     move |error| failure(ENGINE, doing, error)
-}
-
-/// What stands in the key. Others compare it as a whole; we also read who it is.
-fn value(claim: &Claim) -> String {
-    format!("{} {}", claim.id, claim.holder.encode())
 }
 
 fn milliseconds(ttl: Duration) -> u64 {
@@ -76,6 +77,12 @@ impl RedisPlain {
             )));
         }
         Ok(keys)
+    }
+
+    /// What stands in the key, and behind it a `*` if somebody waits. Others compare it as a whole; we also read who
+    /// it is.
+    fn value(&self, claim: &Claim) -> String {
+        format!("{} {}", claim.id, self.line.of(claim))
     }
 
     /// How a message finds the claim.
@@ -105,26 +112,34 @@ impl RedisPlain {
         self.lanes.house().run(&request).await.map(drop).map_err(could_not("wake the next"))
     }
 
-    /// Asks to be woken. `None` if the lock is free by now, else how long to sleep at most.
-    async fn ask_to_be_woken(&self, claim: &Claim) -> Result<Option<Duration>> {
+    /// Asks to be woken. `None` if the lock is free by now, else how long to sleep at most: no longer than the hold
+    /// can last.
+    async fn ask_to_be_woken(&self, claim: &Claim, patience: &mut Patience) -> Result<Option<Duration>> {
         let keys = self.keys(&claim.name)?;
         let request = Request::new(&WAIT, &[keys.lock, keys.waiting])
             .arg(self.way_to(claim))
             .arg(milliseconds(claim.ttl));
         let reply = self.lanes.nearest().run(&request).await.map_err(could_not("wait for the lock"))?;
         let Value::Array(words) = &reply else { return Ok(None) };
-        let [left_ms, holder] = &words[..] else { return Ok(None) };
+        let [left_ms, ours, Value::BulkString(holder)] = &words[..] else { return Ok(None) };
+        let pause = match view::integer(ours) {
+            Some(1) => patience.with_ours(claim.ttl),
+            _ => patience.with_foreign(holder),
+        };
         let left_ms = view::integer(left_ms).and_then(|ms| u64::try_from(ms).ok());
-        let ours = view::text(holder).is_some_and(|holder| holder.contains(" {"));
-        Ok(Some(pause(ours, left_ms)))
+        let until_it_ends = left_ms.map_or(Duration::MAX, |left| Duration::from_millis(left + 1));
+        Ok(Some(pause.min(until_it_ends)))
     }
-}
 
-/// How long to sleep before another try that nobody asked for: at random, and no longer than the hold can last.
-fn pause(ours: bool, left_ms: Option<u64>) -> Duration {
-    let pause_ms = rand::rng().random_range(if ours { OUR_PAUSE_MS } else { FOREIGN_PAUSE_MS });
-    let until_it_ends = left_ms.map_or(u64::MAX, |left| left + 1);
-    Duration::from_millis(pause_ms.min(until_it_ends))
+    fn attempt_request(&self, claim: &Claim, crowded: bool) -> Result<Request> {
+        let keys = self.keys(&claim.name)?;
+        let request = if crowded {
+            Request::new(&ATTEMPT, &[keys.lock, keys.fence, keys.waiting])
+        } else {
+            Request::new(&ATTEMPT, &[keys.lock, keys.fence])
+        };
+        Ok(request.arg(self.value(claim)).arg(milliseconds(claim.ttl)).arg(fence_ms(claim.ttl)))
+    }
 }
 
 impl Race for Shared<RedisPlain> {
@@ -141,75 +156,107 @@ impl Race for Shared<RedisPlain> {
     }
 
     async fn attempt(&self, claim: &Claim) -> Result<Answer> {
-        let keys = self.keys(&claim.name)?;
-        let request = Request::new(&ATTEMPT, &[keys.lock, keys.fence])
-            .arg(value(claim))
-            .arg(milliseconds(claim.ttl))
-            .arg(fence_ms(claim.ttl));
+        let crowded = self.crowds.has(&claim.name);
+        let request = self.attempt_request(claim, crowded)?;
         let lane = self.lanes.nearest();
-        let waiter = self.waiters.enter(claim, self.lanes.is_near(lane));
+        if self.lanes.is_near(lane) {
+            self.flights.enter(claim.id);
+        }
         let reply = match &self.durable {
             None => lane.run(&request).await,
             Some(durable) => durable.run(request).await,
         };
-        drop(waiter);
-        let reply = reply.map_err(could_not("take the lock"))?;
-        self.waiters.remove(claim.id);
-        match &reply {
-            Value::Int(token) => {
-                Ok(Answer::Granted(Grant { token: Token(u64::try_from(*token).unwrap_or_default()) }))
-            }
+        self.flights.remove(claim.id);
+        match &reply.map_err(could_not("take the lock"))? {
             Value::Array(words) => {
+                self.crowds.found_company(&claim.name);
                 let left_ms = words.first().and_then(view::integer).and_then(|ms| u64::try_from(ms).ok());
                 Ok(Answer::Busy { free_in: left_ms.map(Duration::from_millis) })
             }
-            other => Err(Error::permanent(ENGINE, "read the reply to an attempt", format!("{other:?}"))),
+            other => {
+                let token = view::text(other).and_then(|token| token.parse().ok());
+                let Some(token) = token else {
+                    let text = format!("{other:?}");
+                    return Err(Error::permanent(ENGINE, "read the reply to an attempt", text));
+                };
+                if crowded {
+                    self.crowds.found_free(&claim.name);
+                }
+                Ok(Answer::Granted(Grant { token: Token(token) }))
+            }
         }
     }
 
     async fn changed(&self, claim: &Claim, _: Option<Duration>) -> Result<()> {
+        let seat = self.lookers.sit(&claim.name, claim.id);
+        seat.in_front().await;
         let waiting = Waiting { waiters: &self.waiters, id: claim.id };
         let waiter = self.waiters.enter(claim, false);
-        let Some(pause) = self.ask_to_be_woken(claim).await? else { return Ok(()) };
-        let _ = tokio::time::timeout(pause, waiter.told()).await;
+        let mut patience = Patience::default();
+        while let Some(pause) = self.ask_to_be_woken(claim, &mut patience).await? {
+            seat.looks_after(pause);
+            tokio::select! {
+                () = waiter.told() => break,
+                () = seat.called() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
         drop(waiting);
         Ok(())
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
-        let mut requests = Vec::with_capacity(renewals.len());
-        for Renewal { claim, ttl } in renewals {
-            let keys = self.keys(&claim.name)?;
-            let request = Request::new(&KEEP, &[keys.lock, keys.fence]).arg(value(claim));
-            requests.push(request.arg(milliseconds(*ttl)).arg(fence_ms(*ttl)));
+        let at_once = if self.is_cluster { 1 } else { LOCKS_PER_SCRIPT };
+        let mut requests = Vec::with_capacity(renewals.len() / at_once + 1);
+        for some in renewals.chunks(at_once) {
+            let mut keys = Vec::with_capacity(2 * some.len());
+            for Renewal { claim, .. } in some {
+                let PlainKeys { lock, fence, .. } = self.keys(&claim.name)?;
+                keys.extend([lock, fence]);
+            }
+            let request = Request::new(&KEEP, &keys);
+            requests.push(some.iter().fold(request, |request, Renewal { claim, ttl }| {
+                request.arg(self.value(claim)).arg(milliseconds(*ttl)).arg(fence_ms(*ttl))
+            }));
         }
         let replies = match &self.durable {
             None => self.lanes.house().run_all(requests).await,
             Some(durable) => durable.run_all(self.lanes.house(), requests).await,
         };
-        let mut dead = Vec::new();
-        for (renewal, reply) in renewals.iter().zip(replies.map_err(could_not("renew"))?) {
-            if view::integer(&reply.map_err(could_not("renew"))?) != Some(1) {
-                dead.push(renewal.claim.id);
-            }
+        let mut answers: Vec<i64> = Vec::with_capacity(renewals.len());
+        for reply in replies.map_err(could_not("renew"))? {
+            let some: Vec<i64> = redis::from_redis_value(reply.map_err(could_not("renew"))?)
+                .map_err(|error| could_not("read a renewal")(error.into()))?;
+            answers.extend(some);
         }
-        Ok(Kept { dead, as_of: None })
+        let dead = renewals.iter().zip(answers).filter(|(_, answer)| *answer != 1);
+        Ok(Kept { dead: dead.map(|(renewal, _)| renewal.claim.id).collect(), as_of: None })
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
         let keys = self.keys(&claim.name)?;
-        let lane = match self.waiters.remove(claim.id) {
-            Some(waiter) => self.lanes.same_as(waiter.near),
-            None => self.lanes.nearest(),
-        };
+        let lane =
+            if self.flights.remove(claim.id) { self.lanes.same_as(true) } else { self.lanes.nearest() };
+        let value = self.value(claim);
+        let mut twice = false;
+        if !self.crowds.has(&claim.name) {
+            let request = Request::new(&LEAVE, &[&keys.lock]).arg(&value);
+            let (reply, again) = self.lanes.run_surely(lane, &request).await;
+            let reply = view::integer(&reply.map_err(could_not("free the lock"))?);
+            twice = again;
+            if let Some(was_there) = reply {
+                return Ok(if was_there == 1 || twice { Left::Left } else { Left::NotThere });
+            }
+            self.crowds.found_company(&claim.name);
+        }
         let request = Request::new(&LEAVE, &[keys.lock, keys.waiting])
-            .arg(value(claim))
+            .arg(value)
             .arg(self.every_listener_counts())
             .arg(self.way_to(claim));
-        let (reply, twice) = self.lanes.run_surely(lane, &request).await;
+        let (reply, again) = self.lanes.run_surely(lane, &request).await;
         let was_there = view::integer(&reply.map_err(could_not("free the lock"))?) == Some(1);
         // When the second run finds nothing, the first one has done it.
-        Ok(if was_there || twice { Left::Left } else { Left::NotThere })
+        Ok(if was_there || twice || again { Left::Left } else { Left::NotThere })
     }
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {

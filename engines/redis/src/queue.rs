@@ -1,9 +1,11 @@
 //! The style 'queue': first come, first served, by scripts that keep the whole queue at the server.
 
 use crate::config::ENGINE;
+use crate::crowd::{Crowds, Places};
 use crate::failure::failure;
 use crate::keys::QueueKeys;
 use crate::lane::{Lane, Lanes};
+use crate::line::HolderLine;
 use crate::lua::{Lua, Request};
 use crate::shared::Shared;
 use crate::view;
@@ -24,9 +26,14 @@ macro_rules! script {
 
 static JOIN: LazyLock<Lua> = script!("join_alone", "state", "moves", "join");
 static LEAVE: LazyLock<Lua> = script!("leave_alone", "state", "moves", "leave");
-static KEEP: LazyLock<Lua> = script!("state", "moves", "keep");
-static SHRINK: LazyLock<Lua> = script!("state", "moves", "shrink");
-static LIST: LazyLock<Lua> = script!("state", "moves", "list");
+static KEEP: LazyLock<Lua> = script!("one_begin", "keep_alone", "state", "moves", "keep", "one_end");
+static SHRINK: LazyLock<Lua> = script!("look", "state", "moves", "shrink");
+static LIST: LazyLock<Lua> = script!("list_alone", "state", "moves", "list");
+
+/// How many locks one script renews: enough to spare the server most of the calls, few enough not to hold it up.
+const LOCKS_PER_SCRIPT: usize = 64;
+/// How long a lock's keys outlive its claims; the scripts know it, too.
+const TRACE_MS: u64 = 600_000;
 
 /// Fair locks on Redis.
 #[derive(Debug)]
@@ -35,15 +42,26 @@ pub(crate) struct RedisQueue {
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) channel: String,
     pub(crate) durable: Option<crate::durable::Durable>,
+    /// A script's keys must be in one slot there, and so of one lock.
+    pub(crate) is_cluster: bool,
+    pub(crate) crowds: Crowds,
+    pub(crate) places: Places,
+    pub(crate) line: HolderLine,
 }
 
 fn could_not(doing: &'static str) -> impl Fn(RedisError) -> Error {
     move |error| failure(ENGINE, doing, error)
 }
 
-fn request(lua: &'static Lua, claim: &Claim) -> Request {
-    let QueueKeys(keys) = QueueKeys::of(claim.name.as_str());
-    Request::new(lua, &keys).arg(claim.id.to_string())
+/// A run of the script on all keys of the lock.
+fn long_way(lua: &'static Lua, name: &LockName) -> Request {
+    let QueueKeys(keys) = QueueKeys::of(name.as_str());
+    Request::new(lua, &keys)
+}
+
+/// A run of the script that asks the lock's own key only, and says nothing when that is not enough.
+fn short_way(lua: &'static Lua, name: &LockName) -> Request {
+    Request::new(lua, &[QueueKeys::lock(name.as_str())])
 }
 
 /// At least one: a TTL of zero would mean 'for ever' to nobody here, and 'dead' to everybody.
@@ -63,17 +81,25 @@ pub(crate) fn hear(waiters: &Waiters, message: &str) {
 }
 
 impl RedisQueue {
-    fn join_request(&self, claim: &Claim) -> Request {
-        let shape = match claim.demand.shape() {
-            Shape::ReadWrite => format!("rw{}", claim.demand.limit()),
-            Shape::Permits { of } => of.to_string(),
+    /// The claim as the scripts take it.
+    fn packed(&self, claim: &Claim) -> String {
+        let (id, ttl_ms, weight) = (claim.id, milliseconds(claim.ttl), claim.demand.weight());
+        let (channel, demand, holder) = (&self.channel, claim.demand, self.line.of(claim));
+        match claim.demand.shape() {
+            Shape::ReadWrite => {
+                format!("{id} {ttl_ms} {weight} rw{} {channel} {demand} {holder}", claim.demand.limit())
+            }
+            Shape::Permits { of } => format!("{id} {ttl_ms} {weight} {of} {channel} {demand} {holder}"),
+        }
+    }
+
+    async fn send_join(&self, lane: &Lane, claim: &Claim, request: Request) -> Result<Value> {
+        let request = request.arg(self.packed(claim)).arg(milliseconds(claim.ttl) + TRACE_MS);
+        let reply = match &self.durable {
+            None => lane.run(&request).await,
+            Some(durable) => durable.run(request).await,
         };
-        request(&JOIN, claim).arg(milliseconds(claim.ttl)).arg(claim.demand.weight()).arg(shape).arg(format!(
-            "{} {} {}",
-            self.channel,
-            claim.demand,
-            claim.holder.encode()
-        ))
+        reply.map_err(could_not("join the queue"))
     }
 
     /// Enters the claim's fate after a join; the reply of a claim that was refused is an error.
@@ -94,7 +120,7 @@ impl RedisQueue {
             full(claim)
         };
         let place = u64::try_from(place).unwrap_or_default();
-        Ok(Joined { place: Place(place), token: Token(place), ahead })
+        Ok(Joined { place: Place(place), token: Token(place), ahead, lifeline: None })
     }
 
     /// Looks at one claim, which renews it, too.
@@ -103,7 +129,7 @@ impl RedisQueue {
         self.keep_by(self.lanes.nearest(), renewal).await.map(|_| ())
     }
 
-    /// Renews claims in one pipeline, one script per lock, and tells those that wait.
+    /// Renews claims in one pipeline, many locks with one script, and tells those that wait.
     async fn keep_by(
         &self,
         lane: &Lane,
@@ -113,17 +139,22 @@ impl RedisQueue {
         claims.sort_by(|one, other| one.0.name.cmp(&other.0.name));
         let locks: Vec<&[(Claim, Duration)]> =
             claims.chunk_by(|one, next| one.0.name == next.0.name).collect();
-        let requests = locks.iter().map(|lock| keep_request(lock)).collect();
+        let at_once = if self.is_cluster { 1 } else { LOCKS_PER_SCRIPT };
+        let requests = locks.chunks(at_once).map(keep_request).collect();
         let replies = match &self.durable {
             None => lane.run_all(requests).await,
             Some(durable) => durable.run_all(lane, requests).await,
         };
         let replies = replies.map_err(could_not("renew"))?;
         let mut dead = Vec::new();
-        for (lock, reply) in locks.iter().zip(replies) {
+        let mut answers = Vec::with_capacity(locks.len());
+        for reply in replies {
             let reply = reply.map_err(could_not("renew"))?;
-            let numbers: Vec<i64> =
+            let some: Vec<Vec<i64>> =
                 redis::from_redis_value(reply).map_err(|error| could_not("read a renewal")(error.into()))?;
+            answers.extend(some);
+        }
+        for (lock, numbers) in locks.iter().zip(answers) {
             for ((claim, _), answer) in lock.iter().zip(numbers.chunks_exact(2)) {
                 let standing = wake::standing(answer[0], answer[1]);
                 self.waiters.tell(claim.id, standing);
@@ -144,11 +175,23 @@ impl RedisQueue {
     }
 }
 
-fn keep_request(lock: &[(Claim, Duration)]) -> Request {
-    let QueueKeys(keys) = QueueKeys::of(lock[0].0.name.as_str());
-    lock.iter().fold(Request::new(&KEEP, &keys), |request, (claim, ttl)| {
-        request.arg(claim.id.to_string()).arg(milliseconds(*ttl))
-    })
+fn keep_request(locks: &[&[(Claim, Duration)]]) -> Request {
+    let keys: Vec<String> = locks.iter().flat_map(|lock| QueueKeys::of(lock[0].0.name.as_str()).0).collect();
+    let mut request = Request::new(&KEEP, &keys);
+    for lock in locks {
+        request = request.arg(2 * lock.len());
+        for (claim, ttl) in *lock {
+            request = request.arg(claim.id.to_string()).arg(milliseconds(*ttl));
+        }
+    }
+    request
+}
+
+/// The place of a claim that was found to be alone.
+fn alone(reply: &Value) -> Option<Joined> {
+    let Value::BulkString(place) = reply else { return None };
+    let place = std::str::from_utf8(place).ok()?.parse().ok()?;
+    Some(Joined { place: Place(place), token: Token(place), ahead: Ahead(0) })
 }
 
 /// More than leaves room for anybody: all that needs to be known of a queue in which a claim does not fit.
@@ -177,14 +220,24 @@ impl Queue for Shared<RedisQueue> {
     }
 
     async fn join(&self, claim: &Claim) -> Result<Joined> {
-        let request = self.join_request(claim);
         let lane = self.lanes.nearest();
+        let crowded = self.crowds.has(&claim.name);
+        if !crowded {
+            let reply = self.send_join(lane, claim, short_way(&JOIN, &claim.name)).await?;
+            if let Some(joined) = alone(&reply) {
+                self.places.enter(claim.id, joined.place.0);
+                return Ok(joined);
+            }
+            self.crowds.found_company(&claim.name);
+        }
         let waiter = self.waiters.enter(claim, self.lanes.is_near(lane));
-        let reply = match &self.durable {
-            None => lane.run(&request).await,
-            Some(durable) => durable.run(request).await,
-        };
-        self.joined(claim, &waiter, reply.map_err(could_not("join the queue"))?)
+        let reply = self.send_join(lane, claim, long_way(&JOIN, &claim.name)).await?;
+        if let Some(joined) = alone(&reply) {
+            self.crowds.found_free(&claim.name);
+            self.waiters.remove(claim.id);
+            return Ok(joined);
+        }
+        self.joined(claim, &waiter, reply)
     }
 
     async fn changed(&self, claim: &Claim, _: Place, _: Ahead) -> Result<Ahead> {
@@ -222,22 +275,36 @@ impl Queue for Shared<RedisQueue> {
             Some(waiter) => self.lanes.same_as(waiter.near),
             None => self.lanes.nearest(),
         };
-        let request = request(&LEAVE, claim).arg(milliseconds(claim.ttl)).arg("");
-        let (reply, twice) = self.lanes.run_surely(lane, &request).await;
+        let id = claim.id.to_string();
+        let mut twice = false;
+        if let Some(place) = self.places.take(claim.id)
+            && !self.crowds.has(&claim.name)
+        {
+            let request = short_way(&LEAVE, &claim.name).arg(&id).arg(format!("{place:016}"));
+            let (reply, again) = self.lanes.run_surely(lane, &request).await;
+            if view::integer(&reply.map_err(could_not("leave the queue"))?) == Some(1) {
+                return Ok(Left::Left);
+            }
+            twice = again;
+            self.crowds.found_company(&claim.name);
+        }
+        let request = long_way(&LEAVE, &claim.name).arg(id).arg(milliseconds(claim.ttl)).arg("");
+        let (reply, again) = self.lanes.run_surely(lane, &request).await;
         let was_there = view::integer(&reply.map_err(could_not("leave the queue"))?) == Some(1);
         // When the second run finds nothing, the first one has done it.
-        Ok(if was_there || twice { Left::Left } else { Left::NotThere })
+        Ok(if was_there || twice || again { Left::Left } else { Left::NotThere })
     }
 
     async fn shrink(&self, claim: &Claim, to: Demand) -> Result<()> {
-        let request = request(&SHRINK, claim).arg(to.weight()).arg(to.to_string());
+        let request =
+            long_way(&SHRINK, &claim.name).arg(claim.id.to_string()).arg(to.weight()).arg(to.to_string());
         let reply = self.lanes.nearest().run(&request).await.map_err(could_not("downgrade"))?;
         if view::integer(&reply) == Some(1) { Ok(()) } else { Err(claim.gone()) }
     }
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
         let lane = self.lanes.nearest();
-        let keys = lane.scan(&QueueKeys::pattern(prefix), "hash").await.map_err(could_not("list locks"))?;
+        let keys = lane.scan(&QueueKeys::pattern(prefix), "string").await.map_err(could_not("list locks"))?;
         let mut names: Vec<String> = keys.iter().filter_map(|key| QueueKeys::name(key)).collect();
         names.retain(|name| name.starts_with(prefix));
         names.sort_unstable();
@@ -260,8 +327,7 @@ impl Queue for Shared<RedisQueue> {
     }
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
-        let QueueKeys(keys) = QueueKeys::of(name.as_str());
-        let request = Request::new(&LEAVE, &keys).arg(id.to_string()).arg(0).arg("evict");
+        let request = long_way(&LEAVE, name).arg(id.to_string()).arg(0).arg("evict");
         let reply = self.lanes.nearest().run(&request).await.map_err(could_not("evict a claim"))?;
         Ok(view::integer(&reply) == Some(1))
     }

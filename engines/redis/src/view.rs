@@ -59,7 +59,8 @@ pub(crate) fn plain(name: &str, reply: &Value) -> Option<LockView> {
     let left_ms = words.get(1).and_then(integer).and_then(|ms| u64::try_from(ms).ok());
     let token = words.get(2).and_then(text).and_then(|token| token.parse().ok()).map(Token);
     let (id, holder, foreign) = match value.split_once(' ') {
-        Some((id, holder)) => (id.to_owned(), Holder::decode(holder), false),
+        // A '*' says that somebody waits.
+        Some((id, holder)) => (id.to_owned(), Holder::decode(holder.trim_end_matches('*')), false),
         None => (value.clone(), Holder::decode(&value), true),
     };
     let claim = ClaimView {

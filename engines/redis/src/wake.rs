@@ -1,7 +1,7 @@
 //! Who waits in this process, and how a message finds it.
 
 use lockkeeper_core::{Claim, ClaimId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -89,6 +89,25 @@ impl Waiters {
             waiter.tell(news);
         }
         waiter.is_some()
+    }
+}
+
+/// The attempts on their way down the near lane. If one is given up, its leave must follow it there, for on another lane it
+/// could overtake it.
+#[derive(Debug, Default)]
+pub(crate) struct Flights(Mutex<HashSet<ClaimId>>);
+
+impl Flights {
+    fn set(&self) -> MutexGuard<'_, HashSet<ClaimId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn enter(&self, id: ClaimId) {
+        self.set().insert(id);
+    }
+
+    pub(crate) fn remove(&self, id: ClaimId) -> bool {
+        self.set().remove(&id)
     }
 }
 

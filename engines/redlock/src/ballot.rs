@@ -16,7 +16,7 @@ pub(crate) fn quorum(nodes: usize) -> usize {
 }
 
 /// What a node says to an attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Word {
     /// It lets the claim in, with this number.
     In(u64),
@@ -57,7 +57,7 @@ pub(crate) fn first_round(words: &[Option<Word>]) -> Verdict {
 }
 
 /// What a node says when it is asked for a number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Given {
     /// The claim has it.
     Yes,

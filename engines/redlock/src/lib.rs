@@ -12,7 +12,7 @@ use crate::nodes::Nodes;
 use crate::redlock::{RedLock, Shared, Waiting};
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{Abilities, ClaimId, CrashFrees, Engine, Error, MIN_TTL, RaceEngine, Result};
-use lockkeeper_redis::parts::{Ears, Greeting, Spot, spot};
+use lockkeeper_redis::parts::{Ears, Greeting, HolderLine, Lookers, Spot, spot};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -58,7 +58,7 @@ pub async fn connect(mut address: Address, ttl: Duration) -> Result<Arc<dyn Engi
 
     let channel = format!("lockkeeper:{}", ClaimId::random());
     let behind: Arc<OnceLock<Weak<RedLock>>> = Arc::default();
-    let hearing = Arc::clone(&behind);
+    let (hearing, missing) = (Arc::clone(&behind), Arc::clone(&behind));
     let ears = Arc::new(Ears {
         channel: channel.clone(),
         heard: Box::new(move |message| {
@@ -66,10 +66,21 @@ pub async fn connect(mut address: Address, ttl: Duration) -> Result<Arc<dyn Engi
                 lock.hear(message);
             }
         }),
-        back: Box::new(|| {}), // the paced retry finds what was missed
+        back: Box::new(move || {
+            if let Some(lock) = missing.get().and_then(Weak::upgrade) {
+                lock.lookers.look_now();
+            }
+        }),
     });
     let nodes = Nodes::open(spots, &greeting, time_limit, restart_delay, &ears).await?;
-    let lock = Arc::new(RedLock { nodes, channel, waiting: Waiting::default(), attempts: AtomicU64::new(0) });
+    let lock = Arc::new(RedLock {
+        nodes,
+        channel,
+        waiting: Waiting::default(),
+        lookers: Lookers::default(),
+        line: HolderLine::default(),
+        attempts: AtomicU64::new(0),
+    });
     let _ = behind.set(Arc::downgrade(&lock));
     Ok(Arc::new(RaceEngine(Shared(lock))))
 }

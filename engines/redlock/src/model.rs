@@ -9,7 +9,7 @@
 //!   hold, and the tokens must still be unique, and larger for whoever began after another was granted.
 
 use crate::ballot::{Given, Verdict, Word, first_round, further_round};
-use stateright::{Checker, Model, Property};
+use stateright::{Checker, Model, Property, Representative};
 
 const NODES: usize = 3;
 const CLIENTS: usize = 3;
@@ -36,7 +36,7 @@ struct RedLock {
     late_attempts: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct State {
     nodes: [Node; NODES],
     clients: [Client; CLIENTS],
@@ -48,15 +48,17 @@ struct State {
     has_forgotten: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 struct Node {
     inside: [bool; CLIENTS],
     number: u64,
     owner: Option<usize>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Client {
+    /// What it wants; clients that want the same are alike. They are in this order.
+    wants: Option<bool>,
     phase: Phase,
     /// The tokens that had been granted when it began.
     granted_before: u64,
@@ -64,7 +66,7 @@ struct Client {
     under_way: [bool; NODES],
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Phase {
     Idle,
     First([Option<Word>; NODES]),
@@ -171,21 +173,64 @@ impl State {
     }
 }
 
+/// Clients that want the same are alike, and so are the first two nodes, which begin alike: of all the states that differ only in
+/// who is who, one is enough.
+impl Representative for State {
+    fn representative(&self) -> Self {
+        let swapped = [1, 0, 2];
+        self.clone().with_clients_in_order().min(self.with_nodes(swapped).with_clients_in_order())
+    }
+}
+
+impl State {
+    fn with_nodes(&self, order: [usize; NODES]) -> Self {
+        let mut state = self.clone();
+        state.nodes = order.map(|node| self.nodes[node]);
+        for it in &mut state.clients {
+            it.under_way = order.map(|node| it.under_way[node]);
+            match &mut it.phase {
+                Phase::First(words) => *words = order.map(|node| words[node]),
+                Phase::Further { given, .. } => *given = order.map(|node| given[node]),
+                Phase::Idle | Phase::Holds | Phase::Over => {}
+            }
+        }
+        state
+    }
+
+    /// Sorted by all that is a client's own, at the nodes, too: what is equal then is truly alike.
+    fn with_clients_in_order(mut self) -> Self {
+        let mut order: [usize; CLIENTS] = std::array::from_fn(|client| client);
+        order.sort_by_cached_key(|client| {
+            let at = self.nodes.map(|node| (node.inside[*client], node.owner == Some(*client)));
+            (self.clients[*client].clone(), at)
+        });
+        let clients = order.map(|client| self.clients[client].clone());
+        for node in &mut self.nodes {
+            node.inside = order.map(|client| node.inside[client]);
+            node.owner = node.owner.and_then(|owner| order.iter().position(|client| *client == owner));
+        }
+        self.clients = clients;
+        self
+    }
+}
+
 impl Model for RedLock {
     type State = State;
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let client = |takes_part: bool| Client {
-            phase: if takes_part { Phase::Idle } else { Phase::Over },
+        assert!(self.clients.is_sorted(), "the order of those who are alike must not matter");
+        let client = |wants: Option<bool>| Client {
+            wants,
+            phase: if wants.is_some() { Phase::Idle } else { Phase::Over },
             granted_before: 0,
-            under_way: [takes_part; NODES],
+            under_way: [wants.is_some(); NODES],
         };
         // One node is ahead, as after a vote that only it took part in: so that second rounds are needed.
         let ahead = Node { number: 1, ..Node::default() };
         vec![State {
             nodes: [Node::default(), Node::default(), ahead],
-            clients: self.clients.map(|it| client(it.is_some())),
+            clients: self.clients.map(client),
             granted: 0,
             broken: false,
             lost_replies: 0,
@@ -292,9 +337,12 @@ impl Model for RedLock {
     }
 }
 
+const LOST: u8 = 1;
+const LATE: bool = true;
+
 fn check(model: RedLock) -> impl Checker<RedLock> {
-    let checker = model.checker().threads(2).spawn_bfs().join();
-    println!("{} states, depth {}", checker.unique_state_count(), checker.max_depth());
+    let checker = model.checker().threads(2).symmetry().spawn_dfs().join();
+    println!("{} states but for who is who, depth {}", checker.unique_state_count(), checker.max_depth());
     checker
 }
 
@@ -308,8 +356,8 @@ fn with_leases_kept_a_writer_holds_alone_and_tokens_grow() {
             clients,
             leases: Leases::Kept,
             a_node_may_forget: false,
-            lost_replies: 0,
-            late_attempts: false,
+            lost_replies: LOST,
+            late_attempts: LATE,
         })
         .assert_properties();
     }
@@ -317,7 +365,7 @@ fn with_leases_kept_a_writer_holds_alone_and_tokens_grow() {
 
 #[test]
 fn tokens_grow_even_when_leases_are_broken_and_messages_come_late() {
-    for clients in [[WRITER, WRITER, None], [READER, READER, None]] {
+    for clients in [[None, WRITER, WRITER], [None, READER, READER]] {
         check(RedLock {
             clients,
             leases: Leases::Broken,
@@ -333,7 +381,7 @@ fn tokens_grow_even_when_leases_are_broken_and_messages_come_late() {
 #[test]
 fn a_node_that_forgets_breaks_it() {
     let checker = check(RedLock {
-        clients: [WRITER, WRITER, None],
+        clients: [None, WRITER, WRITER],
         leases: Leases::Kept,
         a_node_may_forget: true,
         lost_replies: 0,

@@ -5,11 +5,12 @@ use crate::ballot::{self, Given, Verdict, Word, quorum};
 use crate::nodes::{Answers, Nodes};
 use crate::scripts;
 use crate::view;
+use futures_util::FutureExt as _;
 use lockkeeper_core::{
     Abilities, Answer, Claim, ClaimId, Clock, Demand, Error, Grant, Kept, Left, LockName, LockView, Moment,
     Race, Renewal, Result, Token, house,
 };
-use lockkeeper_redis::parts::{Lua, PlainKeys, Request, failure, integer};
+use lockkeeper_redis::parts::{HolderLine, Lookers, Lua, Patience, PlainKeys, Request, failure, integer};
 use rand::RngExt as _;
 use redis::{RedisError, RedisResult, Value};
 use std::collections::HashMap;
@@ -21,12 +22,10 @@ use tokio::sync::Notify;
 
 /// How long a node remembers the last number of an idle lock: the nodes' clocks must not differ by more.
 const FENCE_MS: u64 = 600_000;
+/// How many holds one script renews: enough to spare a server most of the calls, few enough not to hold it up.
+const LOCKS_PER_SCRIPT: usize = 64;
 /// How many more rounds a token may take: only readers who come at the same time need more than one.
 const MORE_ROUNDS: usize = 3;
-/// Another client does not tell us that it has left: how long until we look by ourselves.
-const FOREIGN_PAUSE_MS: RangeInclusive<u64> = 10..=60;
-/// Ours do; this is for a message that was lost.
-const OUR_PAUSE_MS: RangeInclusive<u64> = 100..=500;
 /// After a vote nobody won, and after a wake: different for everybody, so that one of them comes first at most nodes.
 const SPLIT_PAUSE_US: RangeInclusive<u64> = 200..=5_000;
 
@@ -36,6 +35,8 @@ pub(crate) struct RedLock {
     pub(crate) nodes: Nodes,
     pub(crate) channel: String,
     pub(crate) waiting: Waiting,
+    pub(crate) lookers: Lookers,
+    pub(crate) line: HolderLine,
     pub(crate) attempts: AtomicU64,
 }
 
@@ -94,6 +95,20 @@ fn request_for(lua: &'static Lua, claim: &Claim) -> Request {
     Request::new(lua, &[keys.lock, keys.fence, keys.waiting, left]).arg(claim.id.to_string())
 }
 
+fn keep_request(renewals: &[Renewal]) -> Request {
+    let keys: Vec<String> = renewals
+        .iter()
+        .flat_map(|renewal| {
+            let keys = PlainKeys::of(renewal.claim.name.as_str());
+            [keys.lock, keys.fence, keys.waiting]
+        })
+        .collect();
+    renewals.iter().fold(Request::new(&scripts::KEEP, &keys), |request, renewal| {
+        let request = request.arg(renewal.claim.id.to_string());
+        request.arg(milliseconds(renewal.ttl)).arg(fence_ms(renewal.ttl))
+    })
+}
+
 fn no_majority(doing: &'static str, last: Option<RedisError>) -> Error {
     match last {
         Some(error) => {
@@ -125,7 +140,7 @@ impl RedLock {
 
     /// One vote. Whoever lets the claim in is noted in `words`.
     async fn vote(&self, claim: &Claim, attempt: u64, words: &mut [Option<Word>]) -> Outcome {
-        let value = format!("{}-{attempt} {}", claim.id, claim.holder.encode());
+        let value = format!("{}-{attempt} {}", claim.id, self.line.of(claim));
         let ask = || {
             request_for(&scripts::ATTEMPT, claim)
                 .arg(attempt)
@@ -203,29 +218,34 @@ impl RedLock {
         }
     }
 
-    /// Asks to be woken; how long to sleep at most.
-    async fn ask_to_be_woken(&self, claim: &Claim) -> Duration {
+    /// Asks to be woken. `None` if a majority is free by now, else how long to sleep at most.
+    async fn ask_to_be_woken(&self, claim: &Claim, patience: &mut Patience) -> Option<Duration> {
         let ask = || {
             let request = request(&scripts::WAIT, &claim.name).arg(&self.channel).arg(claim.id.to_string());
             request.arg(mode(claim)).arg(milliseconds(claim.ttl))
         };
         let mut answers = self.nodes.ask(0..self.nodes.len(), ask);
-        let (mut free, mut ours, mut left_ms) = (0, true, u64::MAX);
+        let (mut free, mut foreign, mut left_ms) = (0, None, u64::MAX);
         while let Some((_, answer)) = answers.next().await {
             let Ok(Value::Array(words)) = answer else { continue };
-            let numbers: Vec<i64> = words.iter().filter_map(integer).collect();
-            let [node_left_ms, node_ours] = numbers[..] else {
+            let [node_left_ms, rest @ ..] = &words[..] else {
                 free += 1;
                 continue;
             };
-            ours &= node_ours == 1;
-            left_ms = left_ms.min(u64::try_from(node_left_ms).unwrap_or(u64::MAX));
+            if let [Value::BulkString(holder), ..] = rest {
+                foreign = foreign.max(Some(holder.clone()));
+            }
+            let node_left_ms = integer(node_left_ms).and_then(|left| u64::try_from(left).ok());
+            left_ms = left_ms.min(node_left_ms.unwrap_or(u64::MAX));
         }
         if free >= quorum(self.nodes.len()) {
-            return Duration::ZERO;
+            return None;
         }
-        let pause_ms = rand::rng().random_range(if ours { OUR_PAUSE_MS } else { FOREIGN_PAUSE_MS });
-        Duration::from_millis(pause_ms.min(left_ms.saturating_add(1)))
+        let pause = match foreign {
+            None => patience.with_ours(claim.ttl),
+            Some(holder) => patience.with_foreign(&holder),
+        };
+        Some(pause.min(Duration::from_millis(left_ms.saturating_add(1))))
     }
 }
 
@@ -300,24 +320,33 @@ impl Race for Shared {
     }
 
     async fn changed(&self, claim: &Claim, _: Option<Duration>) -> Result<()> {
+        let seat = self.lookers.sit(&claim.name, claim.id);
+        if seat.in_front().now_or_never().is_none() {
+            seat.in_front().await;
+            // Whoever looked before has it, perhaps. A reader may join it.
+            if claim.demand == Demand::Shared {
+                return Ok(());
+            }
+        }
         let turn = Arc::new(Notify::new());
         let place = Place(&self.waiting, claim.id);
         self.waiting.map().insert(claim.id, Arc::clone(&turn));
-        let pause = self.ask_to_be_woken(claim).await;
-        let _ = tokio::time::timeout(pause, turn.notified()).await;
+        let mut patience = Patience::default();
+        while let Some(pause) = self.ask_to_be_woken(claim, &mut patience).await {
+            seat.looks_after(pause);
+            tokio::select! {
+                () = turn.notified() => break,
+                () = seat.called() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
         drop(place);
         tokio::time::sleep(split_pause()).await;
         Ok(())
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
-        let ask = || {
-            let one = |renewal: &Renewal| {
-                let request = request(&scripts::KEEP, &renewal.claim.name).arg(renewal.claim.id.to_string());
-                request.arg(milliseconds(renewal.ttl)).arg(fence_ms(renewal.ttl))
-            };
-            renewals.iter().map(one).collect()
-        };
+        let ask = || renewals.chunks(LOCKS_PER_SCRIPT).map(keep_request).collect();
         let mut answers = self.nodes.ask_for_all(ask);
         let needed = quorum(self.nodes.len());
         let (mut kept, mut heard, mut last) = (vec![0; renewals.len()], 0, None);
@@ -326,8 +355,10 @@ impl Race for Shared {
                 Err(error) => last = Some(error),
                 Ok(replies) => {
                     heard += 1;
-                    for (count, reply) in kept.iter_mut().zip(&replies) {
-                        *count += usize::from(integer(reply) == Some(1));
+                    let answers =
+                        replies.into_iter().flat_map(|reply| reply.into_sequence().unwrap_or_default());
+                    for (count, reply) in kept.iter_mut().zip(answers) {
+                        *count += usize::from(integer(&reply) == Some(1));
                     }
                 }
             }

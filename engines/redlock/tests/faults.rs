@@ -1,27 +1,11 @@
-//! RedLock with nodes that die, are cut off or forget, and next to other clients.
+//! RedLock with nodes that die, are cut off or forget.
 
-use lockkeeper_core::address::Address;
-use lockkeeper_core::{Error, Keeper, Result, State};
+mod common;
+
+use common::{keeper, soon};
+use lockkeeper_core::{Error, State};
 use lockkeeper_testkit::{Redis, Server};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
-
-const SOON: Duration = Duration::from_secs(30);
-
-fn url(nodes: &[Redis], parameters: &str) -> String {
-    let hosts: Vec<String> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
-    format!("redlock://{}?{parameters}", hosts.join(","))
-}
-
-async fn keeper(nodes: &[Redis], ttl: Duration, parameters: &str) -> Result<Keeper> {
-    let engine = lockkeeper_redlock::connect(Address::parse(&url(nodes, parameters))?, ttl).await?;
-    Keeper::builder().ttl(ttl).namespace("").build(engine)
-}
-
-async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
-}
 
 #[tokio::test]
 async fn a_minority_may_be_dead_and_is_not_waited_for() {
@@ -146,42 +130,4 @@ async fn a_node_that_forgot_is_not_used_until_what_it_forgot_has_expired() {
 async fn without_the_delay_a_node_that_forgot_lets_in_a_second_one() {
     let (state, _) = forget("restart_delay=0s", Duration::from_secs(20)).await;
     assert_eq!(state, State::Held, "two holders: the danger is real");
-}
-
-/// A client of the crate rslock and ours under contention: a counter that nothing else protects stays exact.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rslock_and_we_alternate_and_a_shared_counter_stays_exact() {
-    const EACH: u64 = 40;
-    let nodes = Redis::start_many(5);
-    let counter = Arc::new(AtomicU64::new(0));
-    let step = |counter: Arc<AtomicU64>| async move {
-        let number = counter.load(SeqCst);
-        tokio::task::yield_now().await;
-        counter.store(number + 1, SeqCst);
-    };
-    let ttl = Duration::from_secs(10);
-    let urls: Vec<String> = nodes.iter().map(|node| node.url()).collect();
-    let mut tasks = Vec::new();
-    for _ in 0..2 {
-        let (manager, theirs) = (rslock::LockManager::new(urls.clone()), Arc::clone(&counter));
-        tasks.push(tokio::spawn(async move {
-            for _ in 0..EACH {
-                let guard = manager.acquire(b"interop/counter", ttl).await.unwrap();
-                step(Arc::clone(&theirs)).await;
-                guard.release().await;
-            }
-        }));
-        let (keeper, ours) = (keeper(&nodes, ttl, "restart_delay=0s").await.unwrap(), Arc::clone(&counter));
-        tasks.push(tokio::spawn(async move {
-            for _ in 0..EACH {
-                let guard = keeper.mutex("interop/counter").lock().await.unwrap();
-                step(Arc::clone(&ours)).await;
-                guard.release().await.unwrap();
-            }
-        }));
-    }
-    for task in tasks {
-        tokio::time::timeout(Duration::from_secs(120), task).await.expect("everybody is served").unwrap();
-    }
-    assert_eq!(counter.load(SeqCst), 4 * EACH);
 }

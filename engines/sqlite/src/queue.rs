@@ -197,7 +197,7 @@ fn join(connection: &Connection, database: &Database, claim: &Claim, wake: &str)
 fn joined(place: i64, ahead: &[Standing]) -> Joined {
     let number = place.unsigned_abs();
     let ahead = ahead.iter().map(|claim| claim.demand.weight()).sum();
-    Joined { place: Place(number), token: Token(number), ahead: Ahead(ahead) }
+    Joined { place: Place(number), token: Token(number), ahead: Ahead(ahead), lifeline: None }
 }
 
 /// Deletes a claim; answers whether it was alive and who fits now, or nothing if it was not there.

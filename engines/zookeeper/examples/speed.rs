@@ -31,16 +31,17 @@ async fn main() {
     let keeper = Keeper::builder().build(engine.unwrap()).unwrap();
     let mut curator = Foreign::curator(&address, "/curator", "mutex");
     let mut kazoo = Foreign::kazoo(&address, "/kazoo", "lock", &[]);
-    let pairs = format!("pairs {}", ROUND.as_millis());
     let mut figures: HashMap<&str, Vec<f64>> = HashMap::new();
     for round in 0..=ROUNDS {
         let row = [
             ("1 floor: create, delete", floor(&address, 1)),
             ("1 lockkeeper", ours(&keeper, 1).await),
-            ("1 Curator's InterProcessMutex", asked(&mut curator, &pairs).await),
-            ("1 kazoo's Lock", asked(&mut kazoo, &pairs).await),
+            ("1 Curator's InterProcessMutex", asked(&mut curator, 1).await),
+            ("1 kazoo's Lock", asked(&mut kazoo, 1).await),
             ("64 floor: create, delete", floor(&address, 64)),
             ("64 lockkeeper", ours(&keeper, 64).await),
+            ("64 Curator's InterProcessMutex", asked(&mut curator, 64).await),
+            ("64 kazoo's Lock", asked(&mut kazoo, 64).await),
         ];
         // The first round warms the servers and the Java machine up.
         for (name, rate) in row.into_iter().filter(|_| round > 0) {
@@ -69,8 +70,11 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-async fn asked(client: &mut Foreign, command: &str) -> f64 {
-    client.ask(command).await.parse::<f64>().unwrap() / ROUND.as_secs_f64()
+/// So many threads of another client, over one session.
+async fn asked(client: &mut Foreign, threads: usize) -> f64 {
+    let start = Instant::now();
+    let pairs: f64 = client.ask(&format!("pairs {} {threads}", ROUND.as_millis())).await.parse().unwrap();
+    pairs / start.elapsed().as_secs_f64()
 }
 
 /// Each task locks and releases a lock of its own, over one keeper.

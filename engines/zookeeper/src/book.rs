@@ -119,6 +119,16 @@ impl Book {
         })
     }
 
+    /// The latest node of ours at each path, by the transaction that made it.
+    pub(crate) fn latest(&self) -> HashMap<String, i64> {
+        let mut latest: HashMap<String, i64> = HashMap::new();
+        for node in self.records().values().filter_map(|record| record.node.as_ref()) {
+            let czxid = latest.entry(node.path.clone()).or_insert(node.czxid);
+            *czxid = node.czxid.max(*czxid);
+        }
+        latest
+    }
+
     /// The keeper wants the claim to live this long from now on.
     pub(crate) fn renewed(&self, id: ClaimId, ttl: Duration) {
         if let Some(record) = self.records().get_mut(&id) {

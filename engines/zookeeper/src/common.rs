@@ -5,12 +5,13 @@ use crate::content::{Content, foreign_holder};
 use crate::failure::{Failure, code};
 use crate::keys;
 use crate::lapse;
-use crate::protocol::{self, Mode, Request, Stat, Step};
+use crate::protocol::{Mode, Request, Stat, Step};
 use crate::session::Session;
 use crate::sessions::Sessions;
 use lockkeeper_core::{
     ClaimId, ClaimView, Clock, Demand, Kept, Left, LockName, Renewal, Result, Standing, Token,
 };
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -58,30 +59,25 @@ impl Common {
         Ok(())
     }
 
-    /// Renews all claims in one go: looks whether each node is still the one that was made, and says as of when
-    /// the leader is known to have had the session.
-    ///
-    /// If the look takes too long, that moment is enough: the session is what keeps the nodes. Without a
-    /// connection everything is uncertain.
+    /// Renews all claims in one go: says as of when the leader is known to have had the session, which is what keeps
+    /// the nodes, and which of them were evicted.
     pub(crate) async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
-        let failed = |failure: Failure| failure.into_error("renew");
         let session = self.sessions.present();
         for renewal in renewals {
             self.book.renewed(renewal.claim.id, renewal.ttl);
         }
-        let patience = self.sessions.trusted() / 12;
-        let looked = tokio::time::timeout(patience, self.look_after(&session, renewals)).await;
-        let why = match looked {
-            Ok(Ok(kept)) => return Ok(kept),
-            Ok(Err(Failure::Expired | Failure::AuthFailed)) => return Ok(all_dead(renewals)),
-            Ok(Err(failure)) => failure,
-            Err(_) => Failure::Unknown(format!("nothing within {patience:?}")),
-        };
-        let recently = Clock::Boot.now().minus(self.sessions.trusted() / 4);
-        match session.alive_as_of().filter(|alive| *alive >= recently && session.is_connected()) {
-            Some(as_of) => Ok(Kept { dead: self.of_other_sessions(&session, renewals), as_of: Some(as_of) }),
-            None => Err(failed(why)),
+        let timeout = self.sessions.timeout();
+        let mut dead = self.of_other_sessions(&session, renewals);
+        match self.evicted(&session, renewals, timeout / 18).await {
+            Ok(evicted) => dead.extend(evicted),
+            Err(Failure::Expired | Failure::AuthFailed) => return Ok(all_dead(renewals)),
+            // An eviction that is not seen now is seen by the next renewal.
+            Err(failure) => tracing::debug!(%failure, "could not look for evicted claims"),
         }
+        let recently = Clock::Boot.now().minus(timeout / 3);
+        let silent = || Failure::Unknown("the leader has not answered lately".into()).into_error("renew");
+        let as_of = session.alive_as_of().filter(|alive| *alive >= recently).ok_or_else(silent)?;
+        Ok(Kept { dead, as_of: Some(as_of) })
     }
 
     /// The claims that died with an earlier session.
@@ -90,34 +86,34 @@ impl Common {
         ids.filter(|id| self.book.node(*id).is_none_or(|node| node.session != session.id())).collect()
     }
 
-    async fn look_after(&self, session: &Session, renewals: &[Renewal]) -> Result<Kept, Failure> {
-        session.connected(self.limit()).await?;
-        let sent = Clock::Boot.now();
-        let mut dead = self.of_other_sessions(session, renewals);
-        let mut batch = session.batch();
-        let sign_of_life = batch.add(Request::sync("/"), |_| Ok(()));
-        let mut looks = Vec::with_capacity(renewals.len());
-        for renewal in renewals {
-            let id = renewal.claim.id;
-            if let Some(node) = self.book.node(id).filter(|node| node.session == session.id()) {
-                let look = batch.add(Request::exists(&node.path), protocol::read_stat);
-                looks.push((id, node.czxid, look));
-            }
-        }
-        batch.send();
-        sign_of_life.within(self.limit()).await?;
-        for (id, czxid, look) in looks {
-            match look.within(self.limit()).await {
-                Ok(stat) if stat.czxid == czxid && stat.ephemeral_owner == session.id() => {}
-                // A downgrade may have put another node in its place since we asked.
-                Ok(_) | Err(Failure::Refused(code::NO_NODE)) if self.book.is_settled(id, czxid) => {
-                    dead.push(id)
-                }
-                Ok(_) | Err(Failure::Refused(code::NO_NODE)) => {}
-                Err(failure) => return Err(failure),
-            }
-        }
-        Ok(Kept { dead, as_of: Some(sent) })
+    /// The claims of the session in use whose nodes are gone: one request, however many there are.
+    async fn evicted(
+        &self,
+        session: &Session,
+        renewals: &[Renewal],
+        limit: Duration,
+    ) -> Result<Vec<ClaimId>, Failure> {
+        // Noted before the question is sent, so that the answer knows all of them.
+        let nodes: Vec<(ClaimId, Node)> = renewals
+            .iter()
+            .filter_map(|renewal| Some((renewal.claim.id, self.book.node(renewal.claim.id)?)))
+            .filter(|(_, node)| node.session == session.id())
+            .collect();
+        let standing: HashSet<String> = session.ephemerals(limit).await?.into_iter().collect();
+        let latest = self.book.latest();
+        let is_gone = |node: &Node| {
+            // The plain style makes nodes again at the same path, also another claim of ours.
+            !standing.contains(&node.path) || latest.get(&node.path).is_some_and(|last| *last > node.czxid)
+        };
+        // A downgrade may have put another node in its place since we asked.
+        let gone = nodes.iter().filter(|(id, node)| is_gone(node) && self.book.is_settled(*id, node.czxid));
+        Ok(gone.map(|(id, _)| *id).collect())
+    }
+
+    /// The claim has left: nothing of it is known any more.
+    pub(crate) fn forget(&self, id: ClaimId) {
+        self.book.forget(id);
+        self.sessions.present().lifeline().untie(id);
     }
 
     /// Deletes a claim's node, and no later one at the same path.

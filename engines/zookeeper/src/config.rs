@@ -1,6 +1,5 @@
 //! The settings that an address gives.
 
-use crate::connection::timeout_for;
 use crate::keys::Naming;
 use crate::protocol::Acl;
 use lockkeeper_core::address::Address;
@@ -31,7 +30,7 @@ pub(crate) struct Settings {
     pub(crate) auth: Vec<(String, String)>,
     pub(crate) acl: Vec<Acl>,
     pub(crate) naming: Naming,
-    /// The session timeout to ask for.
+    /// The session timeout to ask for: the TTL.
     pub(crate) timeout: Duration,
     pub(crate) tls: Option<TlsConnector>,
 }
@@ -54,7 +53,7 @@ impl Settings {
         if chroot.split('/').skip(1).any(|part| matches!(part, "" | "." | "..")) {
             return Err(Error::invalid(format!("bad chroot {chroot:?}: write it like /team/locks")));
         }
-        Ok(Self { style, servers, chroot, auth, acl, naming, timeout: timeout_for(ttl), tls })
+        Ok(Self { style, servers, chroot, auth, acl, naming, timeout: ttl, tls })
     }
 }
 

@@ -24,11 +24,6 @@ pub(crate) fn trusted(timeout: Duration) -> Duration {
     timeout * 2 / 3
 }
 
-/// The timeout to ask for so that a claim may be trusted this long.
-pub(crate) fn timeout_for(trusted: Duration) -> Duration {
-    trusted * 3 / 2
-}
-
 /// Keeps a session connected until it is over. Runs on the house's runtime.
 pub(crate) async fn run(shared: Arc<Shared>, settings: Arc<Settings>) {
     let mut order: Vec<usize> = (0..settings.servers.len()).collect();
@@ -130,6 +125,7 @@ impl Link {
             wire.password.clone_from(&welcome.password);
             wire.timeout = timeout;
         }
+        shared.kept_with(timeout - trusted(timeout));
         let Self { mut incoming, mut outgoing, buffer } = self;
         let auth = settings.auth.iter().map(|(scheme, secret)| Request::auth(scheme, secret.as_bytes()));
         shared.open(outgoing.shared_stream(), auth);
@@ -210,7 +206,10 @@ fn handle(mut reader: Reader<'_>, shared: &Shared) -> Result<(), Failure> {
             let mut wire = shared.wire();
             wire.last_zxid = wire.last_zxid.max(header.zxid);
             match wire.take_awaited(xid).ok_or_else(|| lost("a reply nobody asked for"))? {
-                Awaited::Pulse(sent) if code == 0 => wire.alive(sent),
+                Awaited::Pulse(sent) if code == 0 => {
+                    drop(wire);
+                    shared.alive(sent);
+                }
                 Awaited::Pulse(_) => {}
                 Awaited::By(reply) => {
                     drop(wire);

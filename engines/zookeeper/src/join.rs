@@ -84,7 +84,12 @@ impl ZooKeeperQueue {
         self.0.book.waits_for(claim.id, look.blocker_paths(directory));
         // The sequence counts from zero again when the directory was removed; the transaction never does.
         let token = token_of(node.token);
-        Ok(Joined { place: Place(token.0), token, ahead: look.ahead })
+        Ok(Joined {
+            place: Place(token.0),
+            token,
+            ahead: look.ahead,
+            lifeline: Some(session.lifeline().clone()),
+        })
     }
 
     /// Finds the node of a join that was sent before, whose answer was lost (Law 4). A node of an earlier

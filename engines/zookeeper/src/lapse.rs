@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 /// engine, and a fixed lease with its own, the engine takes away what was not renewed. The keeper has stopped
 /// trusting such a claim before.
 pub(crate) fn start(common: &Arc<Common>) {
-    let every = common.sessions.trusted() / 10;
+    let every = common.sessions.timeout() / 15;
     let common = Arc::downgrade(common);
     lockkeeper_core::house::handle().spawn(async move {
         loop {

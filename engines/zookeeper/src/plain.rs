@@ -55,7 +55,7 @@ impl ZooKeeperPlain {
                     let token = token_of(node.token);
                     common.book.made(claim.id, node, epoch);
                     common.book.renewed(claim.id, claim.ttl);
-                    return Ok(Answer::Granted(Grant { token }));
+                    return Ok(Answer::GrantedOn(Grant { token }, session.lifeline().clone()));
                 }
                 Err(Failure::Refused(code::NODE_EXISTS)) => {
                     common.book.forget(claim.id);
@@ -146,7 +146,7 @@ impl Race for ZooKeeperPlain {
     }
 
     fn ttl(&self, _asked: Duration) -> Duration {
-        self.0.sessions.trusted()
+        self.0.sessions.timeout()
     }
 
     async fn attempt(&self, claim: &Claim) -> Result<Answer> {
@@ -161,7 +161,7 @@ impl Race for ZooKeeperPlain {
             let token = token_of(node.token);
             self.0.book.moved(claim.id, node);
             self.0.book.renewed(claim.id, claim.ttl);
-            return Ok(Answer::Granted(Grant { token }));
+            return Ok(Answer::GrantedOn(Grant { token }, session.lifeline().clone()));
         }
         self.take(&session, claim, &directory).await
     }
@@ -199,7 +199,7 @@ impl Race for ZooKeeperPlain {
                 Err(failure) if tries.again_after(&failure) => {}
                 left => {
                     let left = left.map_err(|failure| failure.into_error("free the lock"))?;
-                    self.0.book.forget(claim.id);
+                    self.0.forget(claim.id);
                     return Ok(left);
                 }
             }

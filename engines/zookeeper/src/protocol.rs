@@ -21,6 +21,7 @@ const OP_CREATE: i32 = 15;
 const OP_CREATE_CONTAINER: i32 = 19;
 const OP_AUTH: i32 = 100;
 const OP_SET_WATCHES: i32 = 101;
+const OP_GET_EPHEMERALS: i32 = 103;
 const OP_CLOSE: i32 = -11;
 const ANY_VERSION: i32 = -1;
 
@@ -108,6 +109,13 @@ impl Request {
         let mut request = Self::new(0, OP_GET_CHILDREN);
         request.0.text(path);
         request.0.bool(false);
+        request
+    }
+
+    /// The paths of all nodes of this session.
+    pub(crate) fn ephemerals() -> Self {
+        let mut request = Self::new(0, OP_GET_EPHEMERALS);
+        request.0.text("/");
         request
     }
 

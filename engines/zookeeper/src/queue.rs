@@ -90,7 +90,7 @@ impl Queue for ZooKeeperQueue {
     }
 
     fn ttl(&self, _asked: Duration) -> Duration {
-        self.0.sessions.trusted()
+        self.0.sessions.timeout()
     }
 
     async fn join(&self, claim: &Claim) -> Result<Joined> {
@@ -139,7 +139,7 @@ impl Queue for ZooKeeperQueue {
                 Err(failure) if tries.again_after(&failure) => {}
                 left => {
                     let left = left.map_err(|failure| failure.into_error("leave the queue"))?;
-                    self.0.book.forget(claim.id);
+                    self.0.forget(claim.id);
                     return Ok(left);
                 }
             }

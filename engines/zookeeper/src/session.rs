@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::jute::{Garbled, Reader};
 use crate::protocol::{self, Created, Outcome, Request, Stat};
 use crate::wire::{Bell, Reply, Shared, Status};
-use lockkeeper_core::Moment;
+use lockkeeper_core::{Lifeline, Moment};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -18,6 +18,7 @@ pub(crate) struct Session {
     shared: Arc<Shared>,
     id: i64,
     timeout: Duration,
+    lifeline: Lifeline,
 }
 
 impl std::fmt::Debug for Session {
@@ -31,10 +32,13 @@ impl Session {
     pub(crate) async fn open(settings: Arc<Settings>, patience: Duration) -> Result<Arc<Self>, Failure> {
         let shared = Arc::new(Shared::new());
         // From here on the session is closed if this future is dropped.
-        let mut session = Self { shared: Arc::clone(&shared), id: 0, timeout: Duration::ZERO };
+        let mut session =
+            Self { shared: Arc::clone(&shared), id: 0, timeout: Duration::ZERO, lifeline: Lifeline::new() };
         lockkeeper_core::house::handle().spawn(crate::connection::run(shared, settings));
         session.connected(patience).await?;
         (session.id, session.timeout) = session.shared.wire().identity();
+        // The server has said how long it keeps the session before it was called connected.
+        session.lifeline = session.shared.lifeline().cloned().ok_or(Failure::Expired)?;
         Ok(Arc::new(session))
     }
 
@@ -64,7 +68,7 @@ impl Session {
         let _ = self.shared.status.subscribe().wait_for(Status::is_over).await;
     }
 
-    pub(crate) fn is_connected(&self) -> bool {
+    fn is_connected(&self) -> bool {
         *self.shared.status.borrow() == Status::Connected
     }
 
@@ -80,6 +84,11 @@ impl Session {
         }
         let now = self.shared.status.borrow().clone();
         now.as_failure().map_or(Ok(()), Err)
+    }
+
+    /// What its claims hang on.
+    pub(crate) fn lifeline(&self) -> &Lifeline {
+        &self.lifeline
     }
 
     /// When the last sign of life was sent that the leader has answered.
@@ -107,6 +116,11 @@ impl Session {
 
     pub(crate) async fn exists(&self, path: &str, limit: Duration) -> Result<Stat, Failure> {
         self.one(Request::exists(path), protocol::read_stat).within(limit).await
+    }
+
+    /// The paths of all nodes that it has made and that still stand, as of what the server in use knows.
+    pub(crate) async fn ephemerals(&self, limit: Duration) -> Result<Vec<String>, Failure> {
+        self.one(Request::ephemerals(), |reader| reader.texts()).within(limit).await
     }
 
     pub(crate) async fn data(&self, path: &str, limit: Duration) -> Result<(Vec<u8>, Stat), Failure> {

@@ -18,7 +18,7 @@ pub(crate) struct Sessions {
     present: Mutex<Arc<Session>>,
     /// Held by whoever opens the next session, so that there is only one.
     opening: tokio::sync::Mutex<()>,
-    trusted: Duration,
+    timeout: Duration,
     closed: AtomicBool,
 }
 
@@ -36,7 +36,7 @@ impl Sessions {
         let first = Session::open(Arc::clone(&settings), OPENING_PATIENCE).await?;
         Ok(Self {
             settings: SettingsInUse(settings),
-            trusted: trusted(first.timeout()),
+            timeout: first.timeout(),
             present: Mutex::new(first),
             opening: tokio::sync::Mutex::new(()),
             closed: AtomicBool::new(false),
@@ -47,14 +47,14 @@ impl Sessions {
         &self.settings.0
     }
 
-    /// How long a claim may be trusted after a sign of life: the keeper's TTL.
-    pub(crate) fn trusted(&self) -> Duration {
-        self.trusted
+    /// How long the server keeps a session without a sign of life, as negotiated: the keeper's TTL.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
     }
 
-    /// The time limit of one request.
+    /// The time limit of one request: a third of the time that a claim is trusted.
     pub(crate) fn limit(&self) -> Duration {
-        self.trusted / 3
+        trusted(self.timeout) / 3
     }
 
     /// The session in use, be it connected or over.
@@ -87,7 +87,7 @@ impl Sessions {
             return Err(Failure::Expired);
         }
         let next = Session::open(Arc::clone(&self.settings.0), OPENING_PATIENCE).await?;
-        if trusted(next.timeout()) < self.trusted {
+        if next.timeout() < self.timeout {
             return Err(Failure::NotSent(format!(
                 "the server now gives sessions of {:?} only; connect again",
                 next.timeout()

@@ -2,10 +2,10 @@
 
 use crate::failure::Failure;
 use crate::protocol::Request;
-use lockkeeper_core::{Clock, Moment};
+use lockkeeper_core::{Clock, Lifeline, Moment};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot, watch};
@@ -20,6 +20,9 @@ pub(crate) enum Awaited {
     /// A sign of life sent at this moment.
     Pulse(Moment),
 }
+
+/// With more requests than this under way, single writes cost more than they win.
+const CROWD: usize = 8;
 
 /// Rung once by a watch; a ring before anybody listens is kept.
 pub(crate) type Bell = Arc<Notify>;
@@ -56,6 +59,8 @@ impl Status {
 pub(crate) struct Shared {
     wire: Mutex<Wire>,
     pub(crate) status: watch::Sender<Status>,
+    /// What the session's claims hang on; made when the server has said how long it keeps the session.
+    lifeline: OnceLock<Lifeline>,
     /// Bytes are waiting that could not be written at once.
     pub(crate) bytes_wait: Notify,
     ended: AtomicBool,
@@ -101,6 +106,7 @@ impl Shared {
         Self {
             wire: Mutex::new(wire),
             status: watch::Sender::new(Status::Connecting("no server has answered yet".into())),
+            lifeline: OnceLock::new(),
             bytes_wait: Notify::new(),
             ended: AtomicBool::new(false),
             end: Notify::new(),
@@ -149,6 +155,25 @@ impl Shared {
         }
     }
 
+    /// The leader has answered a pulse that was sent at this moment: it has the session, and so its claims.
+    pub(crate) fn alive(&self, as_of: Moment) {
+        let mut wire = self.wire();
+        wire.alive_as_of = wire.alive_as_of.max(Some(as_of));
+        drop(wire);
+        if let Some(lifeline) = self.lifeline() {
+            lifeline.trust();
+        }
+    }
+
+    /// The server keeps the session; so much of its timeout is not counted on.
+    pub(crate) fn kept_with(&self, reserve: Duration) {
+        let _ = self.lifeline.set(Lifeline::with_reserve(reserve));
+    }
+
+    pub(crate) fn lifeline(&self) -> Option<&Lifeline> {
+        self.lifeline.get()
+    }
+
     /// Begins to take requests, after these first ones.
     pub(crate) fn open(&self, stream: Option<Arc<TcpStream>>, first: impl IntoIterator<Item = Request>) {
         let mut wire = self.wire();
@@ -180,7 +205,12 @@ impl Shared {
             Status::Connecting(why) => Failure::Unknown(why.clone()),
             over => over.as_failure().unwrap_or(Failure::Expired),
         };
-        // First the status: whoever gets a failure and asks again must not find 'connected'.
+        // First this: whoever gets a failure and asks again must not find 'connected', nor a hold without doubt.
+        match self.lifeline() {
+            Some(lifeline) if status.is_over() => lifeline.end(),
+            Some(lifeline) => lifeline.doubt(),
+            None => {}
+        }
         self.status.send_replace(status);
         for (_, awaited) in in_flight {
             if let Awaited::By(reply) = awaited {
@@ -222,17 +252,22 @@ impl Wire {
         self.last_xid
     }
 
-    /// Writes now what the socket takes; says whether something is left for the task.
+    /// Writes now what the socket takes; says whether the task must be told that something is left for it.
+    ///
+    /// When many requests are under way, all is left for the task: it is about to be woken by their answers, and
+    /// then writes for everybody at once.
     fn write(&mut self, bytes: Vec<u8>) -> bool {
-        if let Some(stream) = &self.stream
-            && self.out.is_empty()
-        {
-            // A broken socket is found out by the task, which reads it.
-            let written = stream.try_write(&bytes).unwrap_or(0);
-            self.out.extend_from_slice(&bytes[written..]);
-        } else {
+        if !self.out.is_empty() {
+            // The task knows already.
             self.out.extend(bytes);
+            return false;
         }
+        let written = match &self.stream {
+            // A broken socket is found out by the task, which reads it.
+            Some(stream) if self.in_flight.len() <= CROWD => stream.try_write(&bytes).unwrap_or(0),
+            _ => 0,
+        };
+        self.out.extend_from_slice(&bytes[written..]);
         !self.out.is_empty()
     }
 
@@ -260,11 +295,6 @@ impl Wire {
     /// What this reply was awaited for; replies come in the order of requests.
     pub(crate) fn take_awaited(&mut self, xid: i32) -> Option<Awaited> {
         self.in_flight.pop_front_if(|(expected, _)| *expected == xid).map(|(_, awaited)| awaited)
-    }
-
-    /// The leader has answered a pulse of this moment.
-    pub(crate) fn alive(&mut self, as_of: Moment) {
-        self.alive_as_of = self.alive_as_of.max(Some(as_of));
     }
 
     pub(crate) fn alive_as_of(&self) -> Option<Moment> {

@@ -3,7 +3,9 @@
 #[path = "common/ensemble.rs"]
 mod ensemble;
 
-/// Where the suite is run: `Suite::new` on an ensemble.
+use lockkeeper_conformance::Suite;
+
 fn main() -> std::process::ExitCode {
-    ensemble::run(lockkeeper_zookeeper::STYLES[1])
+    let style = lockkeeper_zookeeper::STYLES[1];
+    Suite::new(style).run(move || ensemble::subject(style.style))
 }

@@ -5,8 +5,8 @@ use lockkeeper_testkit::ZooKeeper;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longer than the server needs to start again, which it does while other cases hold locks.
-const SHORT_TTL: Duration = Duration::from_secs(8);
+/// Two thirds of it are longer than the server needs to start again, which it does while other cases hold locks.
+const SHORT_TTL: Duration = Duration::from_secs(12);
 
 fn main() -> std::process::ExitCode {
     Suite::new(lockkeeper_zookeeper::STYLES[1]).run(|| {

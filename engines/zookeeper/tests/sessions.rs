@@ -4,7 +4,7 @@ mod common;
 
 use common::{PATIENCE, connect, keeper_with, server, unique};
 use lockkeeper_core::address::Address;
-use lockkeeper_core::{Error, Keeper, LockView, State};
+use lockkeeper_core::{Error, Guard, Keeper, LockView, State};
 use lockkeeper_testkit::{Proxy, ZooKeeper, wait_until};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -33,14 +33,18 @@ async fn until_claims(keeper: &Keeper, name: &str, count: usize) {
 }
 
 #[tokio::test]
-async fn the_keepers_ttl_is_what_the_negotiated_session_lets_it_trust() {
+async fn the_keepers_ttl_is_the_negotiated_session_timeout() {
     let long = connect(&server().url(), Duration::from_secs(20)).await.unwrap();
     assert_eq!(long.ttl(), Duration::from_secs(20));
-    // The server allows sessions of 1 s to 60 s; a third is kept in reserve.
+    // A third of it is kept in reserve.
+    let guard = long.mutex(unique("reserve")).lock().await.unwrap();
+    assert!(guard.valid_for() <= Duration::from_secs(20) * 2 / 3, "{:?}", guard.valid_for());
+    guard.release().await.unwrap();
+    // The server allows sessions of 1 s to 60 s.
     let longest = connect(&server().url(), Duration::from_secs(3600)).await.unwrap();
-    assert_eq!(longest.ttl(), Duration::from_secs(40));
+    assert_eq!(longest.ttl(), Duration::from_secs(60));
     let shortest = connect(&server().url(), Duration::from_millis(200)).await.unwrap();
-    assert_eq!(shortest.ttl().as_millis(), 666);
+    assert_eq!(shortest.ttl(), Duration::from_secs(1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -69,6 +73,47 @@ async fn a_reset_connection_loses_neither_holds_nor_places() {
         next.release().await.unwrap();
         guard.release().await.unwrap();
     }
+}
+
+/// Polls until the guard is in this state.
+async fn until_state(guard: &Guard, state: State, patience: Duration) {
+    let reached = async {
+        while guard.state() != state {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(patience, reached).await.unwrap_or_else(|_| panic!("{:?}, not {state:?}", guard.state()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_connection_a_hold_is_uncertain_at_once_and_certain_again_after_it() {
+    for query in ["", "?style=plain"] {
+        let proxy = proxy_to(server());
+        // The first renewal comes 20 s after the grant: it cannot be what tells.
+        let keeper = through(&proxy, query, Duration::from_secs(60)).await;
+        let guard = keeper.mutex(unique("uncertain")).lock().await.unwrap();
+        for _ in 0..2 {
+            until_state(&guard, State::Held, Duration::from_secs(8)).await;
+            proxy.cut();
+            proxy.reset();
+            until_state(&guard, State::Uncertain, Duration::from_secs(8)).await;
+            proxy.heal();
+        }
+        until_state(&guard, State::Held, Duration::from_secs(8)).await;
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_makes_a_hold_uncertain_and_then_lost() {
+    let own = ZooKeeper::start();
+    let keeper = connect(&own.url(), Duration::from_secs(6)).await.unwrap();
+    let guard = keeper.mutex(unique("hangs")).lock().await.unwrap();
+    own.servers()[0].pause();
+    until_state(&guard, State::Uncertain, PATIENCE).await;
+    until_state(&guard, State::Lost, PATIENCE).await;
+    own.servers()[0].resume();
+    assert_eq!(guard.state(), State::Lost);
 }
 
 #[tokio::test(flavor = "multi_thread")]

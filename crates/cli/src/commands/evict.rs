@@ -40,7 +40,7 @@ impl Evict {
         let keeper = place.connect(None).await?;
         let lock = show::look_at(&keeper, &self.name).await?;
         let victims = self.choose(&lock)?;
-        output::print(&show::queue(&victims))?;
+        output::print(&show::list(&victims))?;
         if !self.yes && !agreed(victims.len())? {
             keeper.close().await;
             return Ok(NOTHING_DONE);

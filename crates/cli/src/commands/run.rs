@@ -116,6 +116,7 @@ impl Run {
             guard = self.acquire(keeper) => guard?,
             signal = signals.next() => return Err(Failure::by_signal(signal.as_raw())),
             never = waiting::show(keeper, &self.names) => match never {},
+            never = waiting::warn_of_itself(&self.names) => match never {},
         };
         let Some(guard) = guard else { return Err(self.not_granted(keeper).await) };
         let ended = self.command_under(&guard, keeper.ttl(), signals).await;

@@ -35,7 +35,7 @@ impl Show {
         } else if lock.claims.is_empty() {
             output::print(&format!("{} is free\n", lock.name))?;
         } else {
-            output::print(&queue(&lock.claims))?;
+            output::print(&queue(&lock))?;
         }
         keeper.close().await;
         Ok(SUCCESS)
@@ -50,27 +50,45 @@ pub(crate) async fn look_at(keeper: &Keeper, name: &str) -> Result<LockView, Fai
     Ok(lock.unwrap_or_else(|| LockView { name: name.into(), claims: Vec::new() }))
 }
 
-/// One line per claim, in queue order.
-pub(crate) fn queue(claims: &[ClaimView]) -> String {
+const HEADINGS: [&str; 10] = ["", "WHO", "HOST", "PID", "AS", "SINCE", "FOR", "TOKEN", "TTL LEFT", "CLAIM"];
+
+/// One line per claim, in queue order, numbered, with the numbers of those it waits for.
+fn queue(lock: &LockView) -> String {
+    let rows = lock.claims.iter().enumerate().map(|(index, claim)| {
+        let ahead = lock.waits_for(index).into_iter().rev().map(|ahead| (ahead + 1).to_string());
+        let standing = match claim.standing {
+            Standing::Holds => "holds".into(),
+            Standing::Waits => format!("waits for {}", ahead.collect::<Vec<_>>().join(", ")),
+        };
+        [vec![(index + 1).to_string()], row(standing, claim)].concat()
+    });
+    layout(&[&["#"], &HEADINGS[..]].concat(), rows.collect())
+}
+
+/// One line per claim.
+pub(crate) fn list(claims: &[ClaimView]) -> String {
     let rows = claims.iter().map(|claim| {
         let standing = match claim.standing {
             Standing::Holds => "holds",
             Standing::Waits => "waits",
         };
-        let joined = claim.age.and_then(|age| SystemTime::now().checked_sub(age));
-        vec![
-            standing.into(),
-            claim.holder.text.clone() + if claim.foreign { " (another client)" } else { "" },
-            claim.holder.host.clone(),
-            claim.holder.pid.to_string(),
-            claim.demand.to_string(),
-            or_dash(joined, |time| humantime::format_rfc3339_seconds(time).to_string()),
-            or_dash(claim.age, brief),
-            or_dash(claim.token, |token| token.to_string()),
-            or_dash(claim.ttl_left, brief),
-            claim.id.clone(),
-        ]
+        row(standing.into(), claim)
     });
-    let headings = ["", "WHO", "HOST", "PID", "AS", "SINCE", "FOR", "TOKEN", "TTL LEFT", "CLAIM"];
-    layout(&headings, rows.collect())
+    layout(&HEADINGS, rows.collect())
+}
+
+fn row(standing: String, claim: &ClaimView) -> Vec<String> {
+    let joined = claim.age.and_then(|age| SystemTime::now().checked_sub(age));
+    vec![
+        standing,
+        claim.holder.text.clone() + if claim.foreign { " (another client)" } else { "" },
+        claim.holder.host.clone(),
+        claim.holder.pid.to_string(),
+        claim.demand.to_string(),
+        or_dash(joined, |time| humantime::format_rfc3339_seconds(time).to_string()),
+        or_dash(claim.age, brief),
+        or_dash(claim.token, |token| token.to_string()),
+        or_dash(claim.ttl_left, brief),
+        claim.id.clone(),
+    ]
 }

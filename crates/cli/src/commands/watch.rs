@@ -66,13 +66,14 @@ impl Watch {
 /// The whole screen, cut to its height.
 fn screen(locks: &[LockView]) -> String {
     let height = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).map_or(24, |size| size.ws_row);
-    let room = usize::from(height).saturating_sub(3).max(1);
+    let circles = ls::circles(locks);
+    let room = usize::from(height).saturating_sub(3 + circles.lines().count()).max(1);
     let (shown, hidden) = locks.split_at(locks.len().min(room));
     let mut text = CLEAR.to_owned() + &ls::list(shown);
     if !hidden.is_empty() {
         text += &format!("… and {} more\n", hidden.len());
     }
-    text
+    text + &circles
 }
 
 /// A line for every claim that came, was granted or left since the last look.

@@ -349,13 +349,17 @@ pub struct LeaseKeepAliveResponse {
 pub struct LeaseTimeToLiveRequest {
     #[prost(int64, tag = "1")]
     pub id: i64,
+    #[prost(bool, tag = "2")]
+    pub keys: bool,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseTimeToLiveResponse {
     #[prost(int64, tag = "2")]
     pub id: i64,
     #[prost(int64, tag = "3")]
     pub ttl: i64,
+    #[prost(bytes = "vec", repeated, tag = "5")]
+    pub keys: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchRequest {
@@ -572,6 +576,27 @@ pub mod kv_client {
             let path = http::uri::PathAndQuery::from_static("/etcdserverpb.KV/Range");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("etcdserverpb.KV", "Range"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn delete_range(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DeleteRangeRequest>,
+        ) -> std::result::Result<tonic::Response<super::DeleteRangeResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/etcdserverpb.KV/DeleteRange",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("etcdserverpb.KV", "DeleteRange"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn txn(

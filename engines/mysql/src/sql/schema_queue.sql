@@ -75,58 +75,62 @@ BEGIN
 END //
 
 -- Appends the claim or finds its place, and looks. Nothing is appended if the oldest claim's shape is another
--- (Law 6): then `ruling` is that claim's demand.
+-- (Law 6): then `ruling` is that claim's demand. Every statement of a procedure costs as much as one from outside,
+-- hence as few as possible on the way that most go: the lock is free.
 CREATE PROCEDURE lockkeeper_join(
     p_name VARBINARY(640), p_id CHAR(32) CHARACTER SET ascii, p_demand VARCHAR(32), p_weight BIGINT, p_room BIGINT,
     p_permits BIGINT, p_holder TEXT CHARACTER SET utf8mb4, p_bell VARCHAR(64), p_ttl_us BIGINT
 )
 SQL SECURITY INVOKER
 join_queue: BEGIN
-    DECLARE v_now BIGINT DEFAULT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED);
-    DECLARE v_place, v_ahead, v_own, v_permits BIGINT;
+    DECLARE v_last, v_ahead, v_own, v_permits BIGINT;
     DECLARE v_expiry DATETIME(6);
     DECLARE v_ruling VARCHAR(32) DEFAULT NULL;
     DECLARE v_bells TEXT DEFAULT '';
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
 
     START TRANSACTION;
-    INSERT INTO lockkeeper_locks (name, last_place) VALUES (p_name, v_now)
-    ON DUPLICATE KEY UPDATE last_place = GREATEST(last_place + 1, v_now);
-    SELECT last_place INTO v_place FROM lockkeeper_locks WHERE name = p_name;
+    -- Takes the lock's row, and with LAST_INSERT_ID() remembers the place.
+    INSERT INTO lockkeeper_locks (name, last_place)
+    VALUES (p_name, LAST_INSERT_ID(CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)))
+    ON DUPLICATE KEY UPDATE last_place = LAST_INSERT_ID(GREATEST(last_place + 1, VALUES(last_place)));
+    SELECT MAX(place) INTO v_last FROM lockkeeper_claims WHERE name = p_name;
+    IF v_last IS NULL THEN
+        INSERT INTO lockkeeper_claims
+            (name, place, id, demand, weight, room, permits, holder, bell, joined_at, expires_at)
+        VALUES (p_name, LAST_INSERT_ID(), p_id, p_demand, p_weight, p_room, p_permits, p_holder, p_bell,
+            SYSDATE(6), SYSDATE(6) + INTERVAL p_ttl_us MICROSECOND);
+        COMMIT;
+        SELECT LAST_INSERT_ID() AS place, 0 AS ahead, NULL AS free_in_us, NULL AS ruling;
+        LEAVE join_queue;
+    END IF;
 
-    SELECT COALESCE(SUM(weight), 0), MIN(expires_at), MAX(IF(id = p_id, place, NULL))
-    INTO v_ahead, v_expiry, v_own FROM lockkeeper_claims WHERE name = p_name;
-    IF v_ahead > 0 THEN
-        IF v_expiry <= SYSDATE(6) THEN
-            -- Only a deleted row counts as dead (Law 2).
-            DELETE FROM lockkeeper_claims WHERE name = p_name AND expires_at <= SYSDATE(6);
-            CALL lockkeeper_fitting(p_name, 0, 1000000000000000000, v_bells);
-            SELECT COALESCE(SUM(weight), 0), MIN(expires_at), MAX(IF(id = p_id, place, NULL))
-            INTO v_ahead, v_expiry, v_own FROM lockkeeper_claims WHERE name = p_name;
-        END IF;
-        IF v_own IS NOT NULL THEN
-            SET v_place = v_own;
-            SELECT COALESCE(SUM(weight), 0), MIN(expires_at) INTO v_ahead, v_expiry
-            FROM lockkeeper_claims WHERE name = p_name AND place < v_own;
-        ELSEIF v_ahead > 0 THEN
-            SELECT demand, permits INTO v_ruling, v_permits
-            FROM lockkeeper_claims WHERE name = p_name ORDER BY place LIMIT 1;
-            IF v_permits = p_permits THEN
-                SET v_ruling = NULL;
-            END IF;
+    IF EXISTS (SELECT 1 FROM lockkeeper_claims WHERE name = p_name AND expires_at <= SYSDATE(6)) THEN
+        -- Only a deleted row counts as dead (Law 2).
+        DELETE FROM lockkeeper_claims WHERE name = p_name AND expires_at <= SYSDATE(6);
+        CALL lockkeeper_fitting(p_name, 0, 1000000000000000000, v_bells);
+    END IF;
+    SELECT MAX(place) INTO v_own FROM lockkeeper_claims WHERE name = p_name AND id = p_id;
+    SELECT COALESCE(SUM(weight), 0), MIN(expires_at) INTO v_ahead, v_expiry
+    FROM lockkeeper_claims WHERE name = p_name AND (v_own IS NULL OR place < v_own);
+    IF v_own IS NULL AND v_ahead > 0 THEN
+        SELECT demand, permits INTO v_ruling, v_permits
+        FROM lockkeeper_claims WHERE name = p_name ORDER BY place LIMIT 1;
+        IF v_permits = p_permits THEN
+            SET v_ruling = NULL;
         END IF;
     END IF;
     IF v_own IS NULL AND v_ruling IS NULL THEN
         INSERT INTO lockkeeper_claims
             (name, place, id, demand, weight, room, permits, holder, bell, joined_at, expires_at)
-        VALUES (p_name, v_place, p_id, p_demand, p_weight, p_room, p_permits, p_holder, p_bell,
+        VALUES (p_name, LAST_INSERT_ID(), p_id, p_demand, p_weight, p_room, p_permits, p_holder, p_bell,
             SYSDATE(6), SYSDATE(6) + INTERVAL p_ttl_us MICROSECOND);
     END IF;
     COMMIT;
     IF v_bells <> '' THEN
         CALL lockkeeper_ring(v_bells);
     END IF;
-    SELECT v_place AS place, v_ahead AS ahead,
+    SELECT COALESCE(v_own, LAST_INSERT_ID()) AS place, v_ahead AS ahead,
         CAST(TIMESTAMPDIFF(MICROSECOND, SYSDATE(6), v_expiry) AS SIGNED) AS free_in_us, v_ruling AS ruling;
 END //
 
@@ -134,7 +138,7 @@ END //
 CREATE PROCEDURE lockkeeper_leave(p_name VARBINARY(640), p_id CHAR(32) CHARACTER SET ascii)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_place, v_weight, v_taken BIGINT DEFAULT NULL;
+    DECLARE v_place, v_weight, v_taken, v_last BIGINT;
     DECLARE v_bells TEXT DEFAULT '';
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
@@ -145,7 +149,10 @@ BEGIN
     SELECT place, weight INTO v_place, v_weight FROM lockkeeper_claims WHERE id = p_id AND name = p_name;
     IF v_place IS NOT NULL THEN
         DELETE FROM lockkeeper_claims WHERE name = p_name AND place = v_place AND id = p_id;
-        CALL lockkeeper_fitting(p_name, v_place, v_weight, v_bells);
+        SELECT MAX(place) INTO v_last FROM lockkeeper_claims WHERE name = p_name;
+        IF v_last IS NOT NULL THEN
+            CALL lockkeeper_fitting(p_name, v_place, v_weight, v_bells);
+        END IF;
     END IF;
     COMMIT;
     IF v_bells <> '' THEN

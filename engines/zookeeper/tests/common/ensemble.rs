@@ -1,31 +1,27 @@
-//! The conformance suite on an ensemble of three whose leader is killed, again and again, while the cases run.
+//! A subject for the conformance suite: an ensemble of three whose leader is killed, again and again, while the cases run.
 
-use lockkeeper_conformance::{Subject, Suite};
-use lockkeeper_core::Abilities;
+use lockkeeper_conformance::Subject;
 use lockkeeper_testkit::ZooKeeper;
-use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{sleep, spawn};
 use std::time::Duration;
 
-/// Longer than an election takes on a busy machine.
-const SHORT_TTL: Duration = Duration::from_secs(8);
+/// Two thirds of it are longer than an election takes on a busy machine.
+const SHORT_TTL: Duration = Duration::from_secs(12);
 const BETWEEN_KILLS: Duration = Duration::from_secs(12);
 
-/// Runs the suite on a style.
-pub(crate) fn run(abilities: Abilities) -> ExitCode {
-    Suite::new(abilities).run(move || {
-        let ensemble = Arc::new(ZooKeeper::ensemble(3));
-        // Two that are down at once are a majority.
-        let turn = Arc::new(Mutex::new(()));
-        let (killed, again) = (Arc::clone(&ensemble), Arc::clone(&ensemble));
-        let (one_turn, other_turn) = (Arc::clone(&turn), turn);
-        spawn(move || kill_leaders(&killed, &one_turn));
-        Subject::at(format!("{}?style={}", ensemble.url(), abilities.style))
-            .short_ttl(SHORT_TTL)
-            .restart(move || restart_in_turn(&again, &other_turn))
-            .keep(ensemble)
-    })
+/// Starts the ensemble, for one style.
+pub(crate) fn subject(style: &str) -> Subject {
+    let ensemble = Arc::new(ZooKeeper::ensemble(3));
+    // Two that are down at once are a majority.
+    let turn = Arc::new(Mutex::new(()));
+    let (killed, again) = (Arc::clone(&ensemble), Arc::clone(&ensemble));
+    let (one_turn, other_turn) = (Arc::clone(&turn), turn);
+    spawn(move || kill_leaders(&killed, &one_turn));
+    Subject::at(format!("{}?style={style}", ensemble.url()))
+        .short_ttl(SHORT_TTL)
+        .restart(move || restart_in_turn(&again, &other_turn))
+        .keep(ensemble)
 }
 
 fn kill_leaders(ensemble: &ZooKeeper, turn: &Mutex<()>) {

@@ -3,12 +3,13 @@
 //   acquire         waits for the lock, then answers 'acquired'
 //   release         answers 'released'
 //   count FILE N    N times: acquire, raise the number in the file without any protection, release; 'counted'
-//   pairs MS        acquires and releases for so long, answers how often
+//   pairs MS N      N threads acquire and release locks of their own for so long; answers how often
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessLock;
@@ -25,7 +26,7 @@ public class CuratorClient {
         InterProcessLock lock = lock(client, args[1], args[2]);
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in));
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
-            System.out.println(obey(lock, line.split(" ")));
+            System.out.println(obey(client, args[1], lock, line.split(" ")));
             System.out.flush();
         }
         client.close();
@@ -40,7 +41,32 @@ public class CuratorClient {
         }
     }
 
-    static String obey(InterProcessLock lock, String[] words) throws Exception {
+    static int pairs(CuratorFramework client, String path, long milliseconds, int threads) throws Exception {
+        long end = System.nanoTime() + milliseconds * 1000000;
+        AtomicInteger pairs = new AtomicInteger();
+        Thread[] running = new Thread[threads];
+        for (int number = 0; number < threads; number++) {
+            InterProcessLock own = lock(client, path + "-" + number, "mutex");
+            running[number] = new Thread(() -> {
+                try {
+                    for (; System.nanoTime() < end; pairs.incrementAndGet()) {
+                        own.acquire();
+                        own.release();
+                    }
+                } catch (Exception failure) {
+                    throw new RuntimeException(failure);
+                }
+            });
+            running[number].start();
+        }
+        for (Thread thread : running) {
+            thread.join();
+        }
+        return pairs.get();
+    }
+
+    static String obey(CuratorFramework client, String path, InterProcessLock lock, String[] words)
+            throws Exception {
         switch (words[0]) {
             case "acquire":
                 lock.acquire();
@@ -58,13 +84,7 @@ public class CuratorClient {
                 }
                 return "counted";
             case "pairs":
-                long end = System.nanoTime() + Long.parseLong(words[1]) * 1000000;
-                int pairs = 0;
-                for (; System.nanoTime() < end; pairs++) {
-                    lock.acquire();
-                    lock.release();
-                }
-                return Integer.toString(pairs);
+                return Integer.toString(pairs(client, path, Long.parseLong(words[1]), Integer.parseInt(words[2])));
             default:
                 throw new IllegalArgumentException(words[0]);
         }

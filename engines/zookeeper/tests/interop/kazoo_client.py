@@ -3,12 +3,13 @@
 #   acquire         waits for the lock, then answers 'acquired'
 #   release         answers 'released'
 #   count FILE N    N times: acquire, raise the number in the file without any protection, release; 'counted'
-#   pairs MS        acquires and releases for so long, answers how often
+#   pairs MS N      N threads acquire and release locks of their own for so long; answers how often
 #
 # The patterns are those of other clients' names that kazoo is to count as contenders.
 
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from kazoo.client import KazooClient
 
@@ -17,6 +18,14 @@ client = KazooClient(hosts=servers, timeout=10)
 client.start()
 recipe = {"lock": client.Lock, "read": client.ReadLock, "write": client.WriteLock}[kind]
 lock = recipe(path, "a kazoo client", extra_lock_patterns=patterns)
+
+
+def pairs(number, end):
+    own, count = recipe(f"{path}-{number}", "a kazoo client"), 0
+    while time.monotonic() < end:
+        with own:
+            count += 1
+    return count
 
 
 def obey(command, *words):
@@ -35,11 +44,9 @@ def obey(command, *words):
                     file.write(str(number + 1))
         return "counted"
     if command == "pairs":
-        end, pairs = time.monotonic() + int(words[0]) / 1000, 0
-        while time.monotonic() < end:
-            with lock:
-                pairs += 1
-        return str(pairs)
+        end = time.monotonic() + int(words[0]) / 1000
+        with ThreadPoolExecutor(int(words[1])) as threads:
+            return str(sum(threads.map(lambda number: pairs(number, end), range(int(words[1])))))
     raise ValueError(command)
 
 

@@ -5,18 +5,18 @@ if not mine or mine == LEFT then
   local ttl_ms = tonumber(ARGV[2])
   if ttl_ms > 0 and not mine then
     -- Its join may still be on its way, from a connection that was given up. It must not be let in later.
-    dies_at(ARGV[1], now + ttl_ms * 1000, ttl_ms)
-    redis.call('HSET', queue, ARGV[1], LEFT, 'due', due)
-    outlive(queue, last == 0, ttl_ms)
+    dies_at(id, now + ttl_ms * 1000, ttl_ms)
+    redis.call('HSET', queue, 'last', last, 'due', due, id, LEFT)
+    open(ttl_ms)
   end
   return 0
 end
 
-remove(ARGV[1], mine)
+remove(id, mine)
 grant()
 save()
 if ARGV[3] == 'evict' then
   local channel = string.match(mine, '^%d+ %d+ (%S+)')
-  redis.call('PUBLISH', channel, '-' .. ARGV[1])
+  redis.call('PUBLISH', channel, '-' .. id)
 end
 return 1

@@ -9,20 +9,20 @@ end
 -- Law 10: tells just those who fit, each on its keeper's own channel. Holders are a prefix of the queue.
 local function grant()
   while waiting > 0 do
-    local id = redis.call('ZRANGE', waiters, 0, 0)[1]
-    local weight, channel = string.match(redis.call('HGET', queue, id), '^(%d+) %d+ (%S+)')
+    local first = redis.call('ZRANGE', waiters, 0, 0)[1]
+    local weight, channel = string.match(redis.call('HGET', queue, first), '^(%d+) %d+ (%S+)')
     if held + weight > limit then return end
-    redis.call('ZREM', waiters, id)
+    redis.call('ZREM', waiters, first)
     held, waiting = held + weight, waiting - 1
-    redis.call('PUBLISH', channel, id)
+    redis.call('PUBLISH', channel, first)
   end
 end
 
 -- Takes a claim out, wherever it stands. The caller grants and saves.
-local function remove(id, claim)
-  redis.call('HDEL', queue, id)
-  redis.call('ZREM', expiries, id)
-  if waiting > 0 and redis.call('ZREM', waiters, id) == 1 then
+local function remove(leaving, claim)
+  redis.call('HDEL', queue, leaving)
+  redis.call('ZREM', expiries, leaving)
+  if waiting > 0 and redis.call('ZREM', waiters, leaving) == 1 then
     waiting = waiting - 1
   else
     held = held - weight_of(claim)
@@ -33,9 +33,12 @@ end
 local function save()
   if held > 0 then
     redis.call('HSET', queue, 'last', last, 'held', held, 'waiting', waiting, 'shape', shape, 'due', due)
-  else
+  elseif redis.call('EXISTS', expiries) == 1 then
     redis.call('HDEL', queue, 'held', 'waiting', 'shape')
-    if redis.call('EXISTS', expiries) == 0 then redis.call('HDEL', queue, 'due') end
+  else
+    opened, due = false, nil
+    redis.call('DEL', queue)
+    redis.call('SET', KEYS[1], string.format('%016.0f', last), 'PX', TRACE_MS)
   end
 end
 
@@ -48,9 +51,21 @@ local function outlive(key, is_new, ttl_ms)
   end
 end
 
+-- After the queue was written: says so in the lock's own key. That one never dies before the others, for without it the
+-- lock is taken for free.
+local function open(ttl_ms)
+  outlive(queue, not opened, ttl_ms)
+  if opened then
+    outlive(KEYS[1], false, ttl_ms)
+  else
+    redis.call('SET', KEYS[1], '#', 'PX', ttl_ms + TRACE_MS)
+    opened = true
+  end
+end
+
 -- Enters when a claim dies.
-local function dies_at(id, expires_at, ttl_ms)
-  redis.call('ZADD', expiries, expires_at, id)
+local function dies_at(dying, expires_at, ttl_ms)
+  redis.call('ZADD', expiries, expires_at, dying)
   outlive(expiries, not due, ttl_ms)
   due = math.min(due or expires_at, expires_at)
 end
@@ -59,12 +74,12 @@ end
 local function prune()
   if not due or now < due then return end
   local dead = redis.call('ZRANGEBYSCORE', expiries, '-inf', now)
-  for _, id in ipairs(dead) do
-    remove(id, redis.call('HGET', queue, id))
-    if id == ARGV[1] then mine = false end
+  for _, dying in ipairs(dead) do
+    remove(dying, redis.call('HGET', queue, dying))
+    if dying == id then mine = false end
   end
   due = tonumber(redis.call('ZRANGE', expiries, 0, 0, 'WITHSCORES')[2])
-  if due then redis.call('HSET', queue, 'due', due) else redis.call('HDEL', queue, 'due') end
+  if due then redis.call('HSET', queue, 'due', due) end
   if #dead > 0 then
     grant()
     save()
@@ -74,16 +89,16 @@ end
 -- In how many milliseconds a waiter should look by itself because a claim may be dead by then; -1 if it need not.
 -- Only those in front look, or a crash would wake everybody.
 local IN_FRONT = 3
-local function look_in(id)
-  if redis.call('ZRANK', waiters, id) >= IN_FRONT then return -1 end
+local function look_in(looking)
+  if redis.call('ZRANK', waiters, looking) >= IN_FRONT then return -1 end
   local first = redis.call('ZRANGE', expiries, 0, 0, 'WITHSCORES')[2]
   return math.max(1, math.ceil((first - now) / 1000))
 end
 
 -- What a claim that exists is told: 1 and when to look if it waits, 2 if it holds.
-local function standing(id)
-  if waiting > 0 and redis.call('ZSCORE', waiters, id) then
-    return 1, look_in(id)
+local function standing(asking)
+  if waiting > 0 and redis.call('ZSCORE', waiters, asking) then
+    return 1, look_in(asking)
   end
   return 2, -1
 end

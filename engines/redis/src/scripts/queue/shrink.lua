@@ -2,7 +2,7 @@
 if not mine or mine == LEFT then return 0 end
 local weight, place, channel, holder = string.match(mine, '^(%d+) (%d+) (%S+) %S+ (.*)$')
 held = held - weight + ARGV[2]
-redis.call('HSET', queue, ARGV[1], table.concat({ARGV[2], place, channel, ARGV[3], holder}, ' '))
+redis.call('HSET', queue, id, table.concat({ARGV[2], place, channel, ARGV[3], holder}, ' '))
 grant()
 save()
 return 1

@@ -1,0 +1,44 @@
+//! The rights that the engine's page names are enough, once somebody else has created the tables.
+
+use lockkeeper_testkit::MariaDb;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+/// What the page says. Rights on single tables would do, too.
+const GRANTS: &str = "
+CREATE USER IF NOT EXISTS tenant@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON lockkeeper.* TO tenant@'%';";
+
+/// Lets the client program run this: it has to understand what is printed.
+fn administer(server: &MariaDb, statements: &str) {
+    let mut mariadb = Command::new("mariadb")
+        .args(["--no-defaults", "--protocol=tcp", "--host=127.0.0.1", "--user=root", "lockkeeper"])
+        .arg(format!("--port={}", server.port()))
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("the client program");
+    mariadb.stdin.take().expect("a pipe").write_all(statements.as_bytes()).expect("room in the pipe");
+    assert!(mariadb.wait().expect("an end").success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_with_just_these_rights_has_every_style() {
+    let server = MariaDb::start();
+    administer(&server, GRANTS);
+    for style in lockkeeper_mysql::STYLES.iter().map(|style| style.style) {
+        let url = format!("{}?style={style}", server.url().replace("root@", "tenant@"));
+        let refused = lockkeeper::connect(&url).await.expect_err("it may not create anything").to_string();
+        assert!(refused.contains("lockkeeper schema mysql"), "{style}: {refused}");
+
+        administer(&server, lockkeeper_mysql::schema(style));
+        let keepers =
+            [lockkeeper::connect(&url).await.expect(style), lockkeeper::connect(&url).await.expect(style)];
+        let guard = keepers[0].mutex("permitted").lock().await.expect(style);
+        let other = keepers[1].mutex("permitted");
+        assert!(other.try_lock().await.expect(style).is_none(), "{style}");
+        let waiting = tokio::spawn(async move { other.lock().await });
+        assert_eq!(keepers[1].inspect("permitted").await.expect(style).len(), 1, "{style}");
+        guard.release().await.expect(style);
+        waiting.await.expect("no panic").expect(style);
+    }
+}

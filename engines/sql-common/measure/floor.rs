@@ -1,0 +1,126 @@
+//! What the `floor` examples of the database engines share: pairs per second by turns, and hand-over times.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+const ROUND: Duration = Duration::from_millis(700);
+const ROUNDS: usize = 5;
+const HAND_OVERS: usize = 200;
+
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// The command line: a server's URL, if not a new one, and the styles to measure.
+pub(crate) struct Wishes {
+    pub(crate) url: Option<String>,
+    styles: Vec<String>,
+}
+
+impl Wishes {
+    pub(crate) fn read() -> Self {
+        let (urls, styles): (Vec<String>, Vec<String>) =
+            std::env::args().skip(1).partition(|word| word.contains("://"));
+        Self { url: urls.into_iter().next(), styles }
+    }
+
+    /// Whether this style is asked for; without any, all are.
+    pub(crate) fn include(&self, style: &str) -> bool {
+        self.styles.is_empty() || self.styles.iter().any(|asked| asked == style)
+    }
+}
+
+/// Pairs a second of so many tasks, each running pairs one after the other.
+async fn rate<F>(tasks: usize, pair: impl Fn(usize) -> F + Clone + Send + Sync + 'static) -> f64
+where
+    F: Future<Output = ()> + Send,
+{
+    let (count, start) = (Arc::new(AtomicU64::new(0)), Instant::now());
+    let all: Vec<_> = (0..tasks)
+        .map(|task| {
+            let (pair, count) = (pair.clone(), Arc::clone(&count));
+            tokio::spawn(async move {
+                while start.elapsed() < ROUND {
+                    pair(task).await;
+                    count.fetch_add(1, Relaxed);
+                }
+            })
+        })
+        .collect();
+    for task in all {
+        task.await.expect("a task");
+    }
+    count.load(Relaxed) as f64 / start.elapsed().as_secs_f64()
+}
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+/// The raw pairs and ours by turns, so that whatever else the machine does hits both.
+pub(crate) async fn compare<F>(
+    url: &str,
+    style: &str,
+    tasks: usize,
+    floor: impl Fn(usize) -> F + Clone + Send + Sync + 'static,
+) -> Result<(), Failure>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let more = if style == "session" { "&connections=64" } else { "" };
+    let keeper = lockkeeper::connect(format!("{url}?style={style}{more}")).await?;
+    let (mut floors, mut ours, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let raw = rate(tasks, floor.clone()).await;
+        let mine = keeper.clone();
+        let our = rate(tasks, move |task| {
+            let keeper = mine.clone();
+            async move {
+                let guard = keeper.mutex(format!("floor/{task}")).lock().await.expect("a lock");
+                guard.release().await.expect("a release");
+            }
+        })
+        .await;
+        floors.push(raw);
+        ours.push(our);
+        ratios.push(our / raw);
+    }
+    println!(
+        "{style:9} {tasks:3} task(s): floor {:7.0} pairs/s, ours {:7.0} pairs/s, ratio {:.2} (of {:.2?})",
+        median(floors),
+        median(ours),
+        median(ratios.clone()),
+        ratios
+    );
+    keeper.close().await;
+    Ok(())
+}
+
+/// How long from a release until the next one holds, both in this process but on keepers of their own.
+pub(crate) async fn hand_over(url: &str, style: &str) -> Result<(), Failure> {
+    let url = format!("{url}?style={style}");
+    let keepers = [lockkeeper::connect(&url).await?, lockkeeper::connect(&url).await?];
+    let mut times = Vec::new();
+    let mut guard = keepers[0].mutex("hand-over").lock().await?;
+    for turn in 1..HAND_OVERS {
+        let keeper = keepers[turn % 2].clone();
+        let next = tokio::spawn(async move {
+            let guard = keeper.mutex("hand-over").lock().await.expect("a lock");
+            (Instant::now(), guard)
+        });
+        tokio::time::sleep(Duration::from_millis(4)).await;
+        let released = Instant::now();
+        guard.release().await?;
+        let (held, after) = next.await?;
+        guard = after;
+        times.push((held - released).as_secs_f64() * 1000.0);
+    }
+    guard.release().await?;
+    times.sort_by(f64::total_cmp);
+    println!(
+        "{style:9} hand-over: median {:.2} ms, 99th of 100 {:.2} ms",
+        times[times.len() / 2],
+        times[times.len() * 99 / 100]
+    );
+    Ok(())
+}
