@@ -350,6 +350,6 @@ pub(crate) mod tests {
         leased.lease_ends(lease);
         line.tie(&leased);
         leased.confirmed(now, leased.ttl_from(now));
-        assert_eq!(leased.deadline(), lease);
+        assert_eq!(leased.deadline(), lease, "what is asked for reaches to the lease's end");
     }
 }

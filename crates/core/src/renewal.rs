@@ -162,7 +162,7 @@ impl Rounds {
         };
         match outcome {
             Ok(kept) => {
-                self.confirm(&lives, &renewals, &kept.dead, kept.as_of.unwrap_or(sent));
+                self.confirm(&lives, &kept.dead, kept.as_of.unwrap_or(sent));
                 Round::Confirmed
             }
             Err(error) => {
@@ -173,15 +173,16 @@ impl Rounds {
         }
     }
 
-    fn confirm(&self, lives: &[Arc<Life>], renewals: &[Renewal], dead: &[ClaimId], as_of: Moment) {
+    fn confirm(&self, lives: &[Arc<Life>], dead: &[ClaimId], as_of: Moment) {
         let dead: std::collections::HashSet<&ClaimId> = dead.iter().collect();
         let now = self.clock.now();
-        for (life, renewal) in lives.iter().zip(renewals) {
+        for life in lives {
             if dead.contains(&life.claim.id) {
                 self.finish(life, LostReason::Gone);
             } else {
                 telemetry::renewed(&life.claim, life.deadline().since(now));
-                life.confirmed(as_of, renewal.ttl);
+                // A renewal asks for less only when a fixed lease ends sooner, which ends the trust by itself.
+                life.confirmed(as_of, life.claim.ttl);
             }
         }
     }

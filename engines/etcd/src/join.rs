@@ -10,7 +10,7 @@ use crate::lease::Fresh;
 use crate::look::{self, Look};
 use crate::queue::{Parts, created_at, get, ranges};
 use crate::value::Value;
-use lockkeeper_core::{Ahead, Claim, Error, Joined, Place, Result, Token};
+use lockkeeper_core::{Ahead, Claim, Demand, Error, Joined, Place, Result, Token};
 
 const DOING: &str = "join the queue";
 
@@ -29,6 +29,11 @@ impl Parts {
         } else {
             self.found(claim, &entry).await
         };
+        // What the transaction has not refused is judged by what stands ahead.
+        let found = found.and_then(|(place, look)| {
+            look.ruling.map_or(Ok(()), |ruling| claim.check_shape(ruling))?;
+            Ok((place, look))
+        });
         if matches!(found, Err(Error::Mismatch { .. })) {
             // Law 6: a refused claim leaves nothing behind, and the keeper sends no leave for it.
             self.leave(claim).await?;
@@ -62,8 +67,6 @@ impl Parts {
             Some(look) => look,
             None => self.look_far(claim, &keys::claim(claim), place).await?,
         };
-        // Our own claims of another shape were refused by the transaction; this is about a stranger's.
-        look.ruling.map_or(Ok(()), |ruling| claim.check_shape(ruling))?;
         Ok((place, look))
     }
 
@@ -134,8 +137,12 @@ fn request(claim: &Claim, entry: &Entry, lease: Fresh) -> TxnRequest {
     let value = Value::encode(claim, claim.demand, entry.since_ms);
     let put = PutRequest { key: entry.key.clone(), value, lease: lease.id, ..PutRequest::default() };
     let mut compare = vec![created_at(Span::key(&entry.key), 0), created_at(Span::key(&tombstone), 0)];
-    let others = keys::other_shapes(&claim.name, claim.demand.shape());
-    compare.extend(others.into_iter().map(|span| created_at(span, 0)));
+    // A mutex or writer reads what stands ahead of whatever shape and refuses itself; it is the common case, and every
+    // comparison costs the server as much as a read.
+    if claim.demand != Demand::Exclusive {
+        let others = keys::other_shapes(&claim.name, claim.demand.shape());
+        compare.extend(others.into_iter().map(|span| created_at(span, 0)));
+    }
     let mut success = vec![RequestOp { request: Some(Request::RequestPut(put)) }];
     success.extend(look::requests(claim, true, None));
     // What refused the claim is read apart: it is rare, and every member writes the whole request to its disk.

@@ -80,7 +80,9 @@ pub(crate) fn judge(claim: &Claim, place: i64, revision: i64, answers: &[RangeRe
         .map(|demand| if *demand == Demand::Exclusive { limit } else { demand.weight() })
         .collect();
     let sum = weights.iter().fold(0, |sum: u64, weight| sum.saturating_add(*weight));
-    if reaches_to.is_some() && grant::fits(sum, mine, limit) {
+    // What rules is the oldest claim's shape (Law 6), so a strange one is a reason to read on.
+    let is_strange = demands.iter().any(|demand| demand.shape() != claim.demand.shape());
+    if reaches_to.is_some() && (is_strange || grant::fits(sum, mine, limit)) {
         return None;
     }
     let blockers = grant::blockers(&weights, mine, limit);
@@ -158,6 +160,15 @@ mod tests {
         shrunk.value = Value::encode(&a_claim(WRITE), READ, 0);
         let look = judge(&a_claim(READ), 10, 20, &[answer(vec![shrunk], false)]).unwrap();
         assert_eq!((look.ahead, look.blockers.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_mutex_sees_that_the_lock_is_a_semaphore() {
+        let permit = Demand::Permits { want: 1, of: 4 };
+        let look = judge(&a_claim(WRITE), 10, 20, &[answer(vec![ours(9, permit)], false)]).unwrap();
+        assert_eq!(look.ruling, Some(permit.shape()));
+        let cut = [answer(vec![ours(9, permit)], true)];
+        assert!(judge(&a_claim(WRITE), 10, 20, &cut).is_none(), "it must read on");
     }
 
     #[test]

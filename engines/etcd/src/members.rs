@@ -24,7 +24,7 @@ struct Link {
     /// In the house: a blocked executor of the user's must not silence the keep-alive.
     house: Lane,
     /// On the runtime that the keeper was made on, for requests from there: they need not change threads on their
-    /// way out and back, which costs more than all else we do.
+    /// way out and back.
     near: Option<Lane>,
 }
 

@@ -191,7 +191,7 @@ fn keep_request(locks: &[&[(Claim, Duration)]]) -> Request {
 fn alone(reply: &Value) -> Option<Joined> {
     let Value::BulkString(place) = reply else { return None };
     let place = std::str::from_utf8(place).ok()?.parse().ok()?;
-    Some(Joined { place: Place(place), token: Token(place), ahead: Ahead(0) })
+    Some(Joined { place: Place(place), token: Token(place), ahead: Ahead(0), lifeline: None })
 }
 
 /// More than leaves room for anybody: all that needs to be known of a queue in which a claim does not fit.

@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(settings.auth, [("digest".to_owned(), "ann:p@ss".to_owned())]);
         assert_eq!(settings.acl[0].scheme, "auth");
         assert_eq!(settings.style, PLAIN);
-        assert_eq!(settings.timeout, Duration::from_secs(15));
+        assert_eq!(settings.timeout, Duration::from_secs(10));
     }
 
     #[test]

@@ -1,22 +1,23 @@
-//! Joining the fair queue: create the node and look, in one round trip.
+//! Joining the fair queue: create the node and see whether it is alone, in one round trip.
 
 use crate::book::Node;
-use crate::common::{check_owner, token_of};
+use crate::common::token_of;
 use crate::content::Content;
 use crate::failure::{ENGINE, Failure, code};
 use crate::keys::nodes_of;
 use crate::look::Look;
-use crate::protocol::{Created, Mode};
+use crate::protocol::{self, Mode, Outcome, Request, Step};
 use crate::queue::ZooKeeperQueue;
-use crate::session::Session;
-use lockkeeper_core::{Claim, Error, Joined, Place, Result};
+use crate::session::{Session, all_done};
+use lockkeeper_core::{Claim, Demand, Error, Joined, Place, Result};
 
 /// How often a lock's directory may vanish under our hands: the server removes it when it is empty.
 const PARENT_TRIES: usize = 5;
 
 impl ZooKeeperQueue {
-    /// Creates the claim's node and looks, sent together: the look is done after the create, without a wait
-    /// in between.
+    /// Creates the claim's node and touches its directory, whose answer tells whether the claim is alone there: then
+    /// it holds, and a look would only cost the server a third request. Whoever may hold beside others looks at once,
+    /// sent together with the create; the rest look when they are not alone.
     pub(crate) async fn create_and_look(
         &self,
         session: &Session,
@@ -28,17 +29,27 @@ impl ZooKeeperQueue {
         let naming = common.sessions.settings().naming;
         let path = format!("{directory}/{}", naming.prefix(claim.id, claim.demand));
         let data = Content::of(claim, claim.demand, None);
+        let acl = &common.sessions.settings().acl;
+        let steps = [
+            Step::Create { path: &path, data: &data, acl, mode: Mode::EphemeralSequential },
+            Step::Touch { path: directory },
+        ];
         for _ in 0..PARENT_TRIES {
             let epoch = session.epoch();
             common.book.sending(claim.id, session.id(), epoch);
             let mut batch = session.batch();
-            let created = batch.create(common.create(&path, &data, Mode::EphemeralSequential));
-            let children = batch.children(directory);
+            let created = batch.add(Request::multi(&steps), protocol::read_multi);
+            let look = (claim.demand != Demand::Exclusive).then(|| batch.children(directory));
             batch.send();
-            match created.within(common.limit()).await {
-                Ok(created) => {
-                    let node = self.node(session, claim, created, epoch)?;
-                    let mut children = children.within(common.limit()).await.map_err(failed)?;
+            match created.within(common.limit()).await.and_then(all_done) {
+                Ok(outcomes) => {
+                    let (node, is_alone) = self.node(session, claim, outcomes, epoch).map_err(failed)?;
+                    let children = match look {
+                        Some(look) => look.within(common.limit()).await,
+                        None if is_alone => Ok(Vec::new()),
+                        None => session.children(directory, common.limit()).await,
+                    };
+                    let mut children = children.map_err(failed)?;
                     if common.book.is_in_doubt(claim.id) {
                         self.remove_repeated(session, claim, &node, &mut children).await.map_err(failed)?;
                     }
@@ -53,13 +64,26 @@ impl ZooKeeperQueue {
         Err(Error::temporary(ENGINE, "join the queue", "its directory vanished again and again"))
     }
 
-    /// Notes the node that was made, if it is of the session in use.
-    fn node(&self, session: &Session, claim: &Claim, created: Created, epoch: u64) -> Result<Node> {
-        check_owner(session, &created.stat).map_err(|failure| failure.into_error("join the queue"))?;
-        let czxid = created.stat.czxid;
-        let node = Node { session: session.id(), path: created.path, czxid, version: None, token: czxid };
+    /// Notes the node that was made, if its session is still in use; says whether it is alone in its directory.
+    fn node(
+        &self,
+        session: &Session,
+        claim: &Claim,
+        outcomes: Vec<Outcome>,
+        epoch: u64,
+    ) -> Result<(Node, bool), Failure> {
+        let Ok([Outcome::Created(path), Outcome::Touched(directory)]) = <[Outcome; 2]>::try_from(outcomes)
+        else {
+            return Err(Failure::Unknown("the answer does not fit the question".into()));
+        };
+        if session.is_over() {
+            return Err(Failure::Expired);
+        }
+        // Both steps are one transaction, so the directory's last change is what made the node.
+        let czxid = directory.mzxid;
+        let node = Node { session: session.id(), path, czxid, version: None, token: czxid };
         self.0.book.made(claim.id, node.clone(), epoch);
-        Ok(node)
+        Ok((node, directory.children == 1))
     }
 
     /// The answer to a join whose node stands; a claim of the wrong shape leaves again (Law 6).

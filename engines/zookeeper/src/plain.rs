@@ -97,9 +97,14 @@ impl ZooKeeperPlain {
         };
         let Some(node) = node else { return Ok(Left::NotThere) };
         self.0.book.leaving(claim.id);
-        match self.0.remove(&session, &node).await? {
-            Left::NotThere if record.leaving => Ok(Left::Left),
-            left => Ok(left),
+        if self.0.remove(&session, &node).await? == Left::Left {
+            return Ok(Left::Left);
+        }
+        match self.find(&session, directory, claim.id).await? {
+            // Somebody uses the lock in the other style, which raises the version as well.
+            Some(found) => self.0.remove(&session, &found).await,
+            None if record.leaving => Ok(Left::Left),
+            None => Ok(Left::NotThere),
         }
     }
 
@@ -131,7 +136,7 @@ impl ZooKeeperPlain {
 
 /// The node that was just made. Both steps are one transaction, so the directory's last change made it.
 fn node(session: &Session, path: String, outcomes: &[Outcome]) -> Option<Node> {
-    let [Outcome::Done, Outcome::Touched(directory)] = outcomes else { return None };
+    let [Outcome::Created(_), Outcome::Touched(directory)] = outcomes else { return None };
     let (czxid, version) = (directory.mzxid, Some(directory.version));
     Some(Node { session: session.id(), path, czxid, version, token: czxid }).filter(|_| !session.is_over())
 }

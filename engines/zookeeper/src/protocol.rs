@@ -54,6 +54,8 @@ pub(crate) struct Stat {
     pub(crate) version: i32,
     /// The session it lives and dies with; zero if it is not ephemeral.
     pub(crate) ephemeral_owner: i64,
+    /// How many nodes are right below it.
+    pub(crate) children: i32,
 }
 
 /// A node that was just created.
@@ -306,9 +308,9 @@ pub(crate) fn read_stat(reader: &mut Reader<'_>) -> Result<Stat, Garbled> {
     reader.int()?;
     let ephemeral_owner = reader.long()?;
     reader.int()?;
-    reader.int()?;
+    let children = reader.int()?;
     reader.long()?;
-    Ok(Stat { czxid, mzxid, ctime_ms, version, ephemeral_owner })
+    Ok(Stat { czxid, mzxid, ctime_ms, version, ephemeral_owner, children })
 }
 
 pub(crate) fn read_created(reader: &mut Reader<'_>) -> Result<Created, Garbled> {
@@ -322,6 +324,8 @@ pub(crate) fn read_data(reader: &mut Reader<'_>) -> Result<(Vec<u8>, Stat), Garb
 /// What one step of a multi did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
+    /// The node's whole path, with the sequence the server appended.
+    Created(String),
     Touched(Stat),
     Done,
     /// The step at fault has its own code; those after it say 'rolled back'.
@@ -336,10 +340,7 @@ pub(crate) fn read_multi(reader: &mut Reader<'_>) -> Result<Vec<Outcome>, Garble
             return Ok(outcomes);
         }
         outcomes.push(match operation {
-            OP_CREATE_STEP => {
-                reader.text()?;
-                Outcome::Done
-            }
+            OP_CREATE_STEP => Outcome::Created(reader.text()?.to_owned()),
             OP_SET_DATA => Outcome::Touched(read_stat(reader)?),
             OP_DELETE | OP_CHECK => Outcome::Done,
             -1 => Outcome::Failed(reader.int()?),

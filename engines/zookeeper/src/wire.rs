@@ -21,7 +21,7 @@ pub(crate) enum Awaited {
     Pulse(Moment),
 }
 
-/// With more requests than this under way, single writes cost more than they win.
+/// With more requests than this under way, new ones are left for the task to write together.
 const CROWD: usize = 8;
 
 /// Rung once by a watch; a ring before anybody listens is kept.
