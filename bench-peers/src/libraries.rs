@@ -12,6 +12,7 @@ use zookeeper_client as zk;
 /// As lockkeeper's.
 const TTL: Duration = Duration::from_secs(10);
 /// Longer than any run.
+const PATIENCE: Duration = Duration::from_secs(60);
 const LEASE_SECONDS: i64 = 600;
 
 /// What a client needs to know.
@@ -100,7 +101,8 @@ where
     fn pair(&self, lock: usize) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let lock = self.0.create_lock(&lock_name(&self.1, lock));
-            let handle = lock.acquire(None).await?;
+            // Without a time it does not wait on Redis.
+            let handle = lock.acquire(Some(PATIENCE)).await?;
             Ok(handle.release().await?)
         })
     }

@@ -20,7 +20,7 @@ pub(crate) enum Task {
     /// Lock and release, together with others.
     Contend { url: String, name: String, limit: Limit },
     /// Run a workload, so that its memory and processor time are its own.
-    Measure { url: String, workload: Workload, size: usize, scale: Scale },
+    Measure { url: String, workload: Workload, size: usize, scale: Box<Scale> },
 }
 
 /// A helper at work; killed on drop.

@@ -52,6 +52,15 @@ impl Machine {
             self.processor, self.cores, self.system, self.kernel, self.load_before
         )
     }
+
+    /// A warning, if others used the processors as well.
+    pub fn caveat(&self) -> &'static str {
+        if self.load_before > self.cores as f64 {
+            " The machine was busy with something else: read the ratios and the counts, not the rates."
+        } else {
+            ""
+        }
+    }
 }
 
 fn read(path: &str) -> String {

@@ -53,10 +53,11 @@ fn content(name: &str, outcome: &Outcome) -> Result<String> {
 fn machine(outcome: &Outcome) -> String {
     let repetitions = outcome.scale.repetitions;
     format!(
-        "{}. lockkeeper {}, {repetitions} repetitions, measured in {:.0} s.\n",
+        "{}. lockkeeper {}, {repetitions} repetitions, measured in {:.0} s.{}\n",
         outcome.machine.line(),
         outcome.version,
-        outcome.seconds
+        outcome.seconds,
+        outcome.machine.caveat()
     )
 }
 

@@ -7,6 +7,7 @@ use crate::scale::Scale;
 use crate::summary::{Sample, Subject, Summary, Unit, curve, figures};
 use crate::target::Target;
 use crate::workload::{PAIRS, Size};
+use std::time::Instant;
 
 /// The name of the median latency.
 const MEDIAN: &str = "p50";
@@ -39,8 +40,8 @@ impl Plan {
             .iter()
             .map(|(workload, _)| workload.repetitions(&self.scale) * self.rows(*workload).len())
             .sum();
-        let progress = Progress::start(steps);
-        sizes.into_iter().flat_map(|(workload, size)| self.run_size(workload, size, &progress)).collect()
+        let (progress, end) = (Progress::start(steps), Instant::now() + self.scale.budget);
+        sizes.into_iter().flat_map(|(workload, size)| self.run_size(workload, size, &progress, end)).collect()
     }
 
     /// Every floor once, just before the first engine that it belongs to.
@@ -62,9 +63,12 @@ impl Plan {
         rows
     }
 
-    fn run_size(&self, workload: Workload, size: Size, progress: &Progress) -> Vec<Summary> {
+    fn run_size(&self, workload: Workload, size: Size, progress: &Progress, end: Instant) -> Vec<Summary> {
         let mut rows = self.rows(workload);
-        for _ in 0..workload.repetitions(&self.scale) {
+        for repetition in 0..workload.repetitions(&self.scale) {
+            if repetition > 0 && Instant::now() > end {
+                break;
+            }
             for row in &mut rows {
                 progress.doing(format!("{} {size} on {}", workload.name(), row.name()));
                 self.run_row(workload, size, row);
@@ -226,6 +230,14 @@ mod tests {
             );
             assert_eq!(summary.runs, 0);
         }
+    }
+
+    #[test]
+    fn nothing_is_repeated_when_the_time_is_over() {
+        let targets = start(&[Wish::parse("memory")], &mut Servers::default()).unwrap();
+        let scale = Scale { budget: std::time::Duration::ZERO, ..Scale::tiny() };
+        let summaries = Plan { workloads: vec![Workload::Uncontended], scale, targets }.run();
+        assert_eq!((summaries[0].runs, summaries[0].note.as_deref()), (1, None));
     }
 
     #[test]

@@ -45,6 +45,9 @@ pub struct Scale {
     pub short_ttl: Duration,
     /// A run that takes longer than this has hung, and is given up.
     pub patience: Duration,
+    /// When this is over, nothing is repeated any more, so that a slow machine gets through in time, too.
+    #[serde(default)]
+    pub budget: Duration,
 }
 
 impl Scale {
@@ -66,6 +69,7 @@ impl Scale {
             slow_kills: 3,
             short_ttl: Duration::from_secs(1),
             patience: Duration::from_secs(90),
+            budget: Duration::from_secs(480),
         }
     }
 
@@ -84,6 +88,7 @@ impl Scale {
             kills: 7,
             slow_kills: 1,
             patience: Duration::from_secs(15),
+            budget: Duration::from_secs(120),
             ..Self::full()
         }
     }

@@ -151,7 +151,8 @@ impl Workload {
     pub(crate) fn run(self, url: &str, size: usize, scale: &Scale) -> Result<Sample> {
         match self {
             Self::Waiting | Self::Holding => {
-                let task = Task::Measure { url: url.into(), workload: self, size, scale: scale.clone() };
+                let task =
+                    Task::Measure { url: url.into(), workload: self, size, scale: Box::new(scale.clone()) };
                 helper::measure(&task, scale.patience)
             }
             _ => self.run_here(url, size, scale),
