@@ -94,8 +94,11 @@ fn launch(port: u16, directory: &Path, more: &[&str]) -> Result<Launch> {
     DirBuilder::new().mode(0o700).create(&home).trying("create the data directory")?;
     fs::write(&first_statements, format!("CREATE DATABASE IF NOT EXISTS {DATABASE};\n"))
         .trying("write init.sql")?;
+    // A server that starts removes what it takes for leavings in its directory for temporary tables, so two must not share one.
+    let temporary = home.join("tmp");
+    fs::create_dir(&temporary).trying("create a directory for temporary tables")?;
     spawner::give(&home, USER)?;
-    initialise(&data)?;
+    initialise(&data, &temporary)?;
 
     let mut args: Vec<OsString> =
         ["--no-defaults", "--bind-address=127.0.0.1", "--innodb-buffer-pool-size=16M"]
@@ -103,6 +106,7 @@ fn launch(port: u16, directory: &Path, more: &[&str]) -> Result<Launch> {
             .into();
     args.push(format!("--port={port}").into());
     args.push(assignment("--datadir", &data));
+    args.push(assignment("--tmpdir", &temporary));
     args.push(assignment("--socket", &home.join("socket")));
     args.push(assignment("--pid-file", &home.join("pid")));
     // Runs before the first client is let in.
@@ -119,11 +123,11 @@ fn launch(port: u16, directory: &Path, more: &[&str]) -> Result<Launch> {
 }
 
 /// Fills the data directory with the system tables.
-fn initialise(data: &Path) -> Result<()> {
+fn initialise(data: &Path, temporary: &Path) -> Result<()> {
     let mut install_db =
         spawner::bound_command(&install::program("mariadb-install-db", "mysql")?, Some(USER));
     install_db.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
-    install_db.arg(assignment("--datadir", data));
+    install_db.arg(assignment("--datadir", data)).arg(assignment("--tmpdir", temporary));
     spawner::run(install_db)
 }
 

@@ -25,12 +25,13 @@ impl Parts {
         let may_arrive = answer.retried || entry.may_arrive;
         self.claims.change(claim.id, |entry| entry.may_arrive = may_arrive);
         let found = if answer.value.succeeded {
-            self.arrived(claim, answer.value).await
+            self.arrived(claim, &entry, answer.value).await
         } else {
             self.found(claim, &entry).await
         };
         // What the transaction has not refused is judged by what stands ahead.
         let found = found.and_then(|(place, look)| {
+            self.claims.change(claim.id, |entry| entry.place = Some(place));
             look.ruling.map_or(Ok(()), |ruling| claim.check_shape(ruling))?;
             Ok((place, look))
         });
@@ -45,10 +46,7 @@ impl Parts {
             ahead: Ahead(look.ahead),
             lifeline: None,
         };
-        self.claims.change(claim.id, |entry| {
-            entry.place = Some(place);
-            entry.look = Some(look);
-        });
+        self.claims.change(claim.id, |entry| entry.look = Some(look));
         Ok(joined)
     }
 
@@ -61,11 +59,11 @@ impl Parts {
     }
 
     /// The transaction has put the key: its place is the transaction's revision.
-    async fn arrived(&self, claim: &Claim, answer: TxnResponse) -> Result<(i64, Look)> {
+    async fn arrived(&self, claim: &Claim, entry: &Entry, answer: TxnResponse) -> Result<(i64, Look)> {
         let place = answer.header.map_or(0, |header| header.revision);
         let look = match look::judge(claim, place, place, &ranges(answer)) {
             Some(look) => look,
-            None => self.look_far(claim, &keys::claim(claim), place).await?,
+            None => self.look_far(claim, &entry.key, place).await?,
         };
         Ok((place, look))
     }
@@ -77,6 +75,9 @@ impl Parts {
         let answers = ranges(answer.map_err(|failure| failure.into_error(DOING))?.value);
         let first = |index: usize| answers.get(index).and_then(|answer| answer.kvs.first());
         if let Some(own) = first(0) {
+            if Value::decode(&own.value).is_none_or(|value| value.claim != claim.id.to_string()) {
+                return Err(Error::temporary("etcd", DOING, "another claim stands under this key"));
+            }
             let place = own.create_revision;
             self.claims.change(claim.id, |entry| entry.lease = own.lease);
             return Ok((place, self.look(claim, &entry.key, place).await?));

@@ -1,10 +1,11 @@
-//! Where a claim stands in etcd: `<name>//<kind>-<keeper>-<claim>`, under the prefix that other clients watch.
+//! Where a claim stands in etcd: `<name>//<kind>-<keeper>-<slot>`, under the prefix that other clients watch.
 //!
 //! Other clients (Go's concurrency package, `etcdctl lock`) use `<name>/<lease>` and wait for every key under
 //! `<name>/`, ours included. No lock name has an empty segment, so `//` tells our keys from those of a lock whose
 //! name merely begins with `<name>/`. The kind comes first, so that one transaction can refuse a claim of another
 //! shape and a reader need not read the other readers; the keeper next, so that one watch covers all claims
-//! of a keeper on a lock.
+//! of a keeper on a lock. The slot is a small number that the keeper uses again: etcd remembers every key it
+//! ever had until its history is compacted, and a look at a queue passes them all.
 
 use lockkeeper_core::{Claim, ClaimId, Demand, LockName, Shape};
 
@@ -43,14 +44,19 @@ impl Span {
     }
 }
 
-/// The key of a claim. It does not change when the claim shrinks.
-pub(crate) fn claim(claim: &Claim) -> Key {
+/// What the keys of a keeper's claims like this one begin with, on this lock.
+pub(crate) fn stem(claim: &Claim) -> String {
     let kind = match claim.demand {
         Demand::Exclusive => "x".to_owned(),
         Demand::Shared => "r".to_owned(),
         Demand::Permits { of, .. } => format!("p{of}"),
     };
-    format!("{}//{kind}-{}-{}", claim.name, claim.keeper, claim.id).into_bytes()
+    format!("{}//{kind}-{}-", claim.name, claim.keeper)
+}
+
+/// The key of a claim. It does not change when the claim shrinks.
+pub(crate) fn claim(stem: &str, slot: u32) -> Key {
+    format!("{stem}{slot}").into_bytes()
 }
 
 /// The key that forbids a join which may still be on its way. The control character keeps it out of every queue.
@@ -107,7 +113,7 @@ pub(crate) fn watched(key: &[u8]) -> Span {
 pub(crate) struct Parsed<'a> {
     /// The lock.
     pub(crate) name: &'a str,
-    /// Our claim's id in hexadecimal, or the other client's word for its claim.
+    /// Our claim's slot, or the other client's word for its claim.
     pub(crate) id: &'a str,
     /// Made by lockkeeper.
     pub(crate) ours: bool,
@@ -156,6 +162,10 @@ mod tests {
         }
     }
 
+    fn key_of(claim: &Claim) -> Key {
+        super::claim(&stem(claim), 0)
+    }
+
     fn holds(span: &Span, key: &[u8]) -> bool {
         if span.end.is_empty() { key == span.start } else { *key >= *span.start && *key < *span.end }
     }
@@ -171,10 +181,9 @@ mod tests {
     #[test]
     fn a_key_reads_back_and_stands_in_its_own_queue_only() {
         for demand in DEMANDS {
-            let key = claim(&a_claim("a/b", demand));
+            let key = key_of(&a_claim("a/b", demand));
             let parsed = parse(&key).unwrap();
-            assert_eq!((parsed.name, parsed.ours), ("a/b", true));
-            assert_eq!(parsed.id.parse::<ClaimId>().unwrap(), ClaimId(0xabc));
+            assert_eq!((parsed.name, parsed.id, parsed.ours), ("a/b", "0", true));
             let names = ["a/b", "a", "a/b/c"].map(|name| LockName::new(name).unwrap());
             assert_eq!(names.map(|name| is_in_queue(&name, &key)), [true, false, false]);
             assert!(holds(&watched(&key), &key));
@@ -198,7 +207,7 @@ mod tests {
         let name = LockName::new("a").unwrap();
         for mine in DEMANDS {
             for theirs in DEMANDS {
-                let key = claim(&a_claim("a", theirs));
+                let key = key_of(&a_claim("a", theirs));
                 let seen = other_shapes(&name, mine.shape()).iter().any(|span| holds(span, &key));
                 assert_eq!(seen, mine.shape() != theirs.shape(), "{mine} and {theirs}");
             }
@@ -209,8 +218,8 @@ mod tests {
     fn a_reader_sees_writers_and_strangers_but_not_readers() {
         let name = LockName::new("a").unwrap();
         let sees = |key: &[u8]| ahead(&name, Demand::Shared).iter().any(|span| holds(span, key));
-        assert!(sees(&claim(&a_claim("a", Demand::Exclusive))));
-        assert!(!sees(&claim(&a_claim("a", Demand::Shared))));
+        assert!(sees(&key_of(&a_claim("a", Demand::Exclusive))));
+        assert!(!sees(&key_of(&a_claim("a", Demand::Shared))));
         assert!(sees(b"a/694d7f2c") && sees(b"a/!odd") && sees(b"a/zebra") && !sees(b"ab/1"));
     }
 

@@ -6,8 +6,8 @@ use crate::failure::Failure;
 use crate::generated::request_op::Request;
 use crate::generated::response_op::Response;
 use crate::generated::{DeleteRangeRequest, PutRequest, RequestOp, TxnRequest, TxnResponse};
-use crate::keys;
-use crate::queue::Parts;
+use crate::keys::{self, Key, Span};
+use crate::queue::{Parts, created_at};
 use lockkeeper_core::{Claim, Left, Result};
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -27,20 +27,29 @@ impl Parts {
     /// Removes the claim's key. If a join may still be on its way, a tombstone makes it fail when it arrives: the
     /// keeper's lease would keep such an orphan alive for ever.
     pub(crate) async fn leave(&self, claim: &Claim) -> Result<Left> {
-        let entry = self.claims.get(claim.id);
-        let left = match &entry {
-            Some(entry) if entry.may_arrive => self.undo(claim, entry).await,
-            // Nobody uses a claim's id twice, so the key is this claim's or nobody's, and no revision need be compared
-            // (Q7). A transaction would cost the server a good deal more.
-            Some(entry) => self.client.delete(entry.key.clone()).await,
-            None => self.client.delete(keys::claim(claim)).await,
+        // Nothing was ever sent, or it has left already.
+        let Some(entry) = self.claims.get(claim.id) else { return Ok(Left::NotThere) };
+        let left = match entry.place {
+            _ if entry.may_arrive => self.undo(claim, &entry).await,
+            // The key may be another claim's by the time this arrives (Q7).
+            Some(place) => self.delete_created_at(&entry.key, place).await,
+            None => self.client.delete(entry.key.clone()).await,
         };
         let Answer { value: was_there, retried } =
             left.map_err(|failure| failure.into_error("leave the queue"))?;
         self.claims.remove(claim.id);
         // After a lost answer the key is gone by our own hand, as far as anybody can tell.
-        let by_us = retried && entry.is_some_and(|entry| entry.place.is_some());
+        let by_us = retried && entry.place.is_some();
         Ok(if was_there || by_us { Left::Left } else { Left::NotThere })
+    }
+
+    /// Deletes the key if it was created at this revision; says whether it was there.
+    pub(crate) async fn delete_created_at(&self, key: &Key, revision: i64) -> Result<Answer<bool>, Failure> {
+        let delete = Request::RequestDeleteRange(DeleteRangeRequest { key: key.clone() });
+        let compare = vec![created_at(Span::key(key), revision)];
+        let success = vec![RequestOp { request: Some(delete) }];
+        let answer = self.client.txn(TxnRequest { compare, success, failure: vec![] }).await?;
+        Ok(Answer { value: was_deleted(&answer.value), retried: answer.retried })
     }
 
     async fn undo(&self, claim: &Claim, entry: &Entry) -> Result<Answer<bool>, Failure> {

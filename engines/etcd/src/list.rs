@@ -64,20 +64,16 @@ impl Parts {
     pub(crate) async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
         let failed = |failure: crate::failure::Failure| failure.into_error("evict a claim");
         let queue = keys::queue(name);
-        let request = RangeRequest {
-            key: queue.start,
-            range_end: queue.end,
-            keys_only: true,
-            ..RangeRequest::default()
-        };
+        let request = RangeRequest { key: queue.start, range_end: queue.end, ..RangeRequest::default() };
         let found = self.client.range(request).await.map_err(failed)?;
-        let is_meant = |key: &[u8]| {
-            keys::parse(key).is_some_and(|parsed| {
-                parsed.name == name.as_str() && parsed.id.parse::<ClaimId>().is_ok_and(|found| found == id)
+        let is_meant = |found: &KeyValue| {
+            keys::parse(&found.key).is_some_and(|parsed| {
+                let its_id = id_of(&parsed, Value::decode(&found.value).as_ref());
+                parsed.name == name.as_str() && its_id.parse::<ClaimId>().is_ok_and(|found| found == id)
             })
         };
-        let Some(meant) = found.kvs.into_iter().find(|found| is_meant(&found.key)) else { return Ok(false) };
-        let answer = self.client.delete(meant.key.clone()).await.map_err(failed)?;
+        let Some(meant) = found.kvs.into_iter().find(is_meant) else { return Ok(false) };
+        let answer = self.delete_created_at(&meant.key, meant.create_revision).await.map_err(failed)?;
         Ok(answer.retried || answer.value)
     }
 }
@@ -89,18 +85,24 @@ fn lock_of(found: &KeyValue) -> Option<String> {
     (parsed.ours || found.lease != 0).then(|| parsed.name.to_owned())
 }
 
+/// Our claims have their id in the value, others in the key.
+fn id_of(parsed: &keys::Parsed<'_>, value: Option<&Value>) -> String {
+    value.filter(|_| parsed.ours).map_or_else(|| parsed.id.to_owned(), |value| value.claim.clone())
+}
+
 fn view(name: String, mut claims: Vec<KeyValue>, left: &HashMap<i64, Duration>) -> LockView {
     claims.sort_unstable_by_key(|found| found.create_revision);
     let views = claims.iter().filter_map(|found| {
         let parsed = keys::parse(&found.key)?;
         let value = Value::decode(&found.value).filter(|_| parsed.ours);
         let age = value.as_ref().map(Value::age);
+        let id = id_of(&parsed, value.as_ref());
         let (demand, holder) = match value {
             Some(value) => (value.demand, value.holder),
             None => (Demand::Exclusive, stranger(found)),
         };
         Some(ClaimView {
-            id: parsed.id.to_owned(),
+            id,
             standing: Standing::Waits,
             demand,
             holder,

@@ -116,7 +116,7 @@ mod tests {
 
     fn ours(place: i64, demand: Demand) -> KeyValue {
         let claim = a_claim(demand);
-        let (key, value) = (keys::claim(&claim), Value::encode(&claim, demand, 0));
+        let (key, value) = (keys::claim(&keys::stem(&claim), place as u32), Value::encode(&claim, demand, 0));
         KeyValue { key, value, create_revision: place, ..KeyValue::default() }
     }
 

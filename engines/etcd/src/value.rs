@@ -11,6 +11,8 @@ pub(crate) struct Value {
     pub(crate) demand: Demand,
     #[serde(flatten)]
     pub(crate) holder: Holder,
+    /// The claim's id.
+    pub(crate) claim: String,
     /// When it joined, by its own machine's clock: for people who look, and for nothing else.
     since_ms: u64,
 }
@@ -18,7 +20,8 @@ pub(crate) struct Value {
 impl Value {
     /// The value of a claim that joined then.
     pub(crate) fn encode(claim: &Claim, demand: Demand, since_ms: u64) -> Vec<u8> {
-        let value = Self { demand, holder: claim.holder.as_ref().clone(), since_ms };
+        let value =
+            Self { demand, holder: claim.holder.as_ref().clone(), claim: claim.id.to_string(), since_ms };
         serde_json::to_vec(&value).unwrap_or_default()
     }
 

@@ -37,7 +37,9 @@ impl Place {
 
     /// The binary, on this place's engine.
     pub fn lockkeeper<S: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+        // Signals that whoever runs the tests ignores (nohup does) would stay ignored.
+        let mut command = Command::new("env");
+        command.args(["--default-signal", env!("CARGO_BIN_EXE_lockkeeper")]);
         command.args(arguments).env("LOCKKEEPER_URL", self.url()).current_dir(self.dir.path());
         command.stdin(Stdio::null());
         command
