@@ -1,4 +1,4 @@
-//! What the `floor` examples of the database engines share: pairs per second by turns, and hand-over times.
+//! What the `…_floor` examples of the database engines share: pairs per second by turns, and hand-over times.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

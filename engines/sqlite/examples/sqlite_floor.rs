@@ -1,6 +1,6 @@
 //! How far the engine is from what SQLite itself can do: two committed single-statement writes against our pairs.
 //!
-//! `cargo run --release -p lockkeeper-sqlite --example floor`
+//! `cargo run --release -p lockkeeper-sqlite --example sqlite_floor`
 
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{Keeper, Result};

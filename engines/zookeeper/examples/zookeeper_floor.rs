@@ -1,6 +1,6 @@
 //! Uncontended locks against the floor: the two writes, create and delete, on a bare socket; and against others.
 //!
-//! `cargo run --release -p lockkeeper-zookeeper --example speed` starts a server of its own. Everything is measured
+//! `cargo run --release -p lockkeeper-zookeeper --example zookeeper_floor` starts a server of its own. Everything is measured
 //! in turns on the same server; the figures are medians of the rounds, and of the ratios to the floor just before.
 
 #[path = "../tests/common/foreign.rs"]

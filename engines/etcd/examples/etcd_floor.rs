@@ -1,5 +1,5 @@
 //! Uncontended lock and release against the floor (two bare transactions) and etcd's own Lock and Unlock calls, all
-//! in one run on one server; ratios are medians of the rounds: `cargo run --release -p lockkeeper-etcd --example speed`.
+//! in one run on one server; ratios are medians of the rounds: `cargo run --release -p lockkeeper-etcd --example etcd_floor`.
 
 #[allow(dead_code)]
 #[path = "../src/generated.rs"]

@@ -1,7 +1,7 @@
 //! Measures, in one run, the raw pair (SET NX PX, then compare-and-delete by EVALSHA) against the styles 'queue' and
 //! 'plain', and then hand-overs under contention.
 //!
-//!     cargo run --release -p lockkeeper-redis --example floor [THREADS [SECONDS [URL]]]
+//!     cargo run --release -p lockkeeper-redis --example redis_floor [THREADS [SECONDS [URL]]]
 //!
 //! THREADS 0 (the default) is a runtime on the current thread. Without a URL it starts a server of its own.
 

@@ -1,6 +1,6 @@
 //! How near each style comes to the raw floor: the same server, the same driver, the same run.
 //!
-//! `cargo run --release -p lockkeeper-postgres --example floor [-- URL] [STYLE…]`; without a URL it starts a server that
+//! `cargo run --release -p lockkeeper-postgres --example postgres_floor [-- URL] [STYLE…]`; without a URL it starts a server that
 //! waits for the disk at every commit.
 
 #[path = "../../sql-common/measure/floor.rs"]

@@ -1,6 +1,6 @@
 //! How near each style comes to the raw floor: the same server, the same driver, the same run.
 //!
-//! `cargo run --release -p lockkeeper-mysql --example floor [-- URL] [STYLE…]`; without a URL it starts a server, which
+//! `cargo run --release -p lockkeeper-mysql --example mysql_floor [-- URL] [STYLE…]`; without a URL it starts a server, which
 //! waits for the disk at every commit.
 
 #[path = "../../sql-common/measure/floor.rs"]
