@@ -92,8 +92,7 @@ fn place_in(lock: &LockView, pid: u32) -> Option<String> {
 pub(crate) fn held_by(lock: &LockView) -> String {
     let mut holders = lock.holders();
     let Some(first) = holders.next() else { return "nobody".into() };
-    let who = &first.holder;
     let more = holders.count();
     let others = if more == 0 { String::new() } else { format!(" and {more} more") };
-    printable(&format!("{} ({}, pid {}){others}", who.text, who.host, who.pid))
+    printable(&format!("{}{others}", first.holder))
 }

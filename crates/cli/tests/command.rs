@@ -3,7 +3,7 @@
 mod support;
 
 use rustix::process::Signal;
-use support::{Place, lives, until};
+use support::{LIVE_ON, Place, lives, until};
 
 #[test]
 fn the_command_finds_its_lock_and_a_growing_token() {
@@ -60,7 +60,7 @@ fn signals_go_to_the_whole_group() {
         let place = Place::new();
         // The grandchild is told only by its group; the shell's end alone would not end it.
         let line = format!(
-            "ulimit -c 0; sh -c 'trap \"echo grandchild; exit\" {name}; echo ready; n=0; while [ $n -lt 6000 ]; do n=$((n+1)); sleep 0.01; done'; exit 1"
+            "ulimit -c 0; sh -c 'trap \"echo grandchild; exit\" {name}; echo ready; {LIVE_ON}'; exit 1"
         );
         let mut held = place.start_waiting(&["run", "x", "--", "sh", "-c", &line]);
         assert_eq!(held.line(), "ready");
@@ -74,8 +74,8 @@ fn signals_go_to_the_whole_group() {
 #[test]
 fn user_signals_go_to_the_command_which_may_live_on() {
     let place = Place::new();
-    let line = "trap 'echo one' USR1; trap 'echo two' USR2; echo holding; n=0; while [ $n -lt 6000 ]; do n=$((n+1)); sleep 0.01; done";
-    let mut held = place.start(&["run", "x", "--", "sh", "-c", line]);
+    let line = format!("trap 'echo one' USR1; trap 'echo two' USR2; echo holding; {LIVE_ON}");
+    let mut held = place.start(&["run", "x", "--", "sh", "-c", &line]);
     held.signal(Signal::USR1);
     assert_eq!(held.line(), "one");
     held.signal(Signal::USR2);
@@ -87,9 +87,8 @@ fn user_signals_go_to_the_command_which_may_live_on() {
 #[test]
 fn a_command_that_handles_its_signal_chooses_the_status() {
     let place = Place::new();
-    let line =
-        "trap 'exit 7' TERM; echo holding; n=0; while [ $n -lt 6000 ]; do n=$((n+1)); sleep 0.01; done";
-    let held = place.start(&["run", "x", "--", "sh", "-c", line]);
+    let line = format!("trap 'exit 7' TERM; echo holding; {LIVE_ON}");
+    let held = place.start(&["run", "x", "--", "sh", "-c", &line]);
     held.signal(Signal::TERM);
     assert_eq!(held.end().0, 7);
     place.assert_empty();

@@ -3,10 +3,12 @@
 mod support;
 
 use rustix::process::Signal;
-use support::{Place, lives, until};
+use support::{LIVE_ON, Place, lives, until};
 
 /// A shell line that says 'asked' when it is asked to end.
-const POLITE: &str = "trap 'echo asked; exit 0' TERM; echo holding; n=0; while [ $n -lt 6000 ]; do n=$((n+1)); sleep 0.01; done";
+fn polite() -> String {
+    format!("trap 'echo asked; exit 0' TERM; echo holding; {LIVE_ON}")
+}
 
 fn evict(place: &Place, name: &str) {
     let (status, text) = place.status(["evict", name, "--yes"]);
@@ -16,7 +18,7 @@ fn evict(place: &Place, name: &str) {
 #[test]
 fn an_evicted_command_is_asked_to_end_and_the_status_is_76() {
     let place = Place::new();
-    let mut held = place.start(&["run", "--ttl", "1s", "x", "--", "sh", "-c", POLITE]);
+    let mut held = place.start(&["run", "--ttl", "1s", "x", "--", "sh", "-c", &polite()]);
     evict(&place, "x");
     assert_eq!(held.line(), "asked");
     let (status, text) = held.end();
@@ -39,8 +41,8 @@ fn a_command_that_will_not_end_is_killed_with_its_whole_group() {
 #[test]
 fn stragglers_are_killed_after_the_command_itself_has_ended() {
     let place = Place::new();
-    let line = "sh -c 'trap \"\" TERM; echo holding; n=0; while [ $n -lt 6000 ]; do n=$((n+1)); sleep 0.01; done' & echo $!; wait";
-    let mut held = place.start_waiting(&["run", "--ttl", "1s", "x", "--", "sh", "-c", line]);
+    let line = format!("sh -c 'trap \"\" TERM; echo holding; {LIVE_ON}' & echo $!; wait");
+    let mut held = place.start_waiting(&["run", "--ttl", "1s", "x", "--", "sh", "-c", &line]);
     let (one, other) = (held.line(), held.line());
     let straggler: u32 = if one == "holding" { other } else { one }.parse().unwrap();
     evict(&place, "x");
@@ -51,7 +53,8 @@ fn stragglers_are_killed_after_the_command_itself_has_ended() {
 #[test]
 fn on_lost_kill_does_not_ask() {
     let place = Place::new();
-    let mut held = place.start(&["run", "--ttl", "1s", "--on-lost", "kill", "x", "--", "sh", "-c", POLITE]);
+    let mut held =
+        place.start(&["run", "--ttl", "1s", "--on-lost", "kill", "x", "--", "sh", "-c", &polite()]);
     evict(&place, "x");
     assert_eq!(held.line(), "", "killed without being asked");
     assert_eq!(held.end().0, 76);
@@ -75,10 +78,8 @@ fn a_command_is_asked_to_end_while_the_lock_still_protects_it() {
     let seen = place.path("seen");
     let binary = env!("CARGO_BIN_EXE_lockkeeper");
     // The trap looks at the lock at the moment the command is asked to end.
-    let line = format!(
-        "trap '{binary} show x --json > {}; exit 0' TERM; echo holding; n=0; while [ $n -lt 6000 ]; do n=$((n+1)); sleep 0.01; done",
-        seen.display()
-    );
+    let line =
+        format!("trap '{binary} show x --json > {}; exit 0' TERM; echo holding; {LIVE_ON}", seen.display());
     let held = place.start(&["run", "--lease", "5s", "x", "--", "sh", "-c", &line]);
     let (status, text) = held.end();
     assert_eq!(status, 76, "{text}");
@@ -90,8 +91,8 @@ fn a_command_is_asked_to_end_while_the_lock_still_protects_it() {
 #[test]
 fn after_a_stop_beyond_the_ttl_the_command_is_ended_and_the_status_is_76() {
     let place = Place::new();
-    let line = "echo holding; echo $$; n=0; while [ $n -lt 6000 ]; do n=$((n+1)); sleep 0.01; done";
-    let mut held = place.start(&["run", "--ttl", "1s", "x", "--", "sh", "-c", line]);
+    let line = format!("echo holding; echo $$; {LIVE_ON}");
+    let mut held = place.start(&["run", "--ttl", "1s", "x", "--", "sh", "-c", &line]);
     let pid: u32 = held.line().parse().unwrap();
     held.signal(Signal::STOP);
     // Somebody else is granted: the hold is over for the engine.

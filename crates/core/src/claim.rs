@@ -195,6 +195,12 @@ impl Holder {
     }
 }
 
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}, pid {})", self.text, self.host, self.pid)
+    }
+}
+
 fn program_name() -> String {
     std::env::args_os()
         .next()

@@ -17,10 +17,7 @@ pub struct Waits<'a> {
 
 impl fmt::Display for Waits<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |claim: &ClaimView| {
-            format!("{} ({}, pid {})", claim.holder.text, claim.holder.host, claim.holder.pid)
-        };
-        write!(f, "{} waits for {} behind {}", name(self.claim), self.lock, name(self.behind))
+        write!(f, "{} waits for {} behind {}", self.claim.holder, self.lock, self.behind.holder)
     }
 }
 
@@ -64,7 +61,8 @@ fn process(claim: &ClaimView) -> Process<'_> {
 fn waits(locks: &[LockView]) -> BTreeMap<Process<'_>, Vec<Vec<Waits<'_>>>> {
     let mut found: BTreeMap<Process<'_>, Vec<Vec<Waits<'_>>>> = BTreeMap::new();
     for lock in locks {
-        for (index, claim) in lock.claims.iter().enumerate() {
+        // Of another client's claim no process is known, so none can be found to be the same.
+        for (index, claim) in lock.claims.iter().enumerate().filter(|(_, claim)| !claim.foreign) {
             let behind = lock.waits_for(index).into_iter().map(|ahead| &lock.claims[ahead]);
             let wait: Vec<Waits<'_>> =
                 behind.map(|behind| Waits { claim, lock: &lock.name, behind }).collect();
@@ -148,6 +146,14 @@ mod tests {
     #[test]
     fn tasks_of_one_process_that_take_turns_are_no_circle() {
         assert!(circles(&[lock("a", &[1, 1])]).is_empty());
+    }
+
+    #[test]
+    fn other_clients_are_not_taken_for_one_process() {
+        let foreign = || ClaimView { foreign: true, ..claim(0, Demand::Exclusive) };
+        let mine = || claim(1, Demand::Exclusive);
+        let (a, b) = (vec![foreign(), mine()], vec![mine(), foreign()]);
+        assert!(circles(&[LockView::from_queue("a", a), LockView::from_queue("b", b)]).is_empty());
     }
 
     #[test]

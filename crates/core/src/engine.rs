@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::life::Attempt;
 use crate::name::LockName;
 use serde::Serialize;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,6 +147,15 @@ pub enum Standing {
     Holds,
     /// It waits.
     Waits,
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Holds => "holds",
+            Self::Waits => "waits",
+        })
+    }
 }
 
 /// One claim as the engine has it.

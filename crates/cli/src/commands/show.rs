@@ -5,7 +5,7 @@ use crate::exit::{Failure, Outcome, SUCCESS};
 use crate::output;
 use crate::table::{brief, layout, or_dash};
 use clap::Args;
-use lockkeeper::{ClaimView, Keeper, LockName, LockView, Standing};
+use lockkeeper::{ClaimView, Keeper, LockName, LockView};
 use std::time::SystemTime;
 
 const EXAMPLES: &str = "\
@@ -55,11 +55,11 @@ const HEADINGS: [&str; 10] = ["", "WHO", "HOST", "PID", "AS", "SINCE", "FOR", "T
 /// One line per claim, in queue order, numbered, with the numbers of those it waits for.
 fn queue(lock: &LockView) -> String {
     let rows = lock.claims.iter().enumerate().map(|(index, claim)| {
-        let ahead = lock.waits_for(index).into_iter().rev().map(|ahead| (ahead + 1).to_string());
-        let standing = match claim.standing {
-            Standing::Holds => "holds".into(),
-            Standing::Waits => format!("waits for {}", ahead.collect::<Vec<_>>().join(", ")),
-        };
+        let ahead: Vec<_> = lock.waits_for(index).iter().rev().map(|ahead| (ahead + 1).to_string()).collect();
+        let mut standing = claim.standing.to_string();
+        if !ahead.is_empty() {
+            standing += &format!(" for {}", ahead.join(", "));
+        }
         [vec![(index + 1).to_string()], row(standing, claim)].concat()
     });
     layout(&[&["#"], &HEADINGS[..]].concat(), rows.collect())
@@ -67,14 +67,7 @@ fn queue(lock: &LockView) -> String {
 
 /// One line per claim.
 pub(crate) fn list(claims: &[ClaimView]) -> String {
-    let rows = claims.iter().map(|claim| {
-        let standing = match claim.standing {
-            Standing::Holds => "holds",
-            Standing::Waits => "waits",
-        };
-        row(standing.into(), claim)
-    });
-    layout(&HEADINGS, rows.collect())
+    layout(&HEADINGS, claims.iter().map(|claim| row(claim.standing.to_string(), claim)).collect())
 }
 
 fn row(standing: String, claim: &ClaimView) -> Vec<String> {

@@ -94,9 +94,12 @@ fn changes(seen: &mut Seen, locks: &[LockView]) -> String {
     for (lock, claim) in locks.iter().flat_map(|lock| lock.claims.iter().map(move |claim| (lock, claim))) {
         let before = seen.get(&claim.id).map(|(_, standing, _)| *standing);
         if before != Some(claim.standing) {
-            let event = if claim.standing == Standing::Holds { "holds" } else { "waits" };
             let token = claim.token.map_or_else(String::new, |token| format!(" token={token}"));
-            line(event, &lock.name, &format!("{} claim={}{token}", describe(claim), claim.id));
+            line(
+                &claim.standing.to_string(),
+                &lock.name,
+                &format!("{} claim={}{token}", describe(claim), claim.id),
+            );
         }
     }
     *seen = present;

@@ -17,6 +17,10 @@ pub const LIMIT: Duration = Duration::from_secs(30);
 /// A shell line that says it runs and then lives until its standard input ends.
 pub const HOLD: &str = "echo holding; cat > /dev/null";
 
+/// The end of a shell line that lives on for a minute, whatever signals its children die of. No command substitution: a
+/// signal to the group would end that, and leave the loop nothing to count.
+pub const LIVE_ON: &str = "n=0; while [ $n -lt 6000 ]; do n=$((n+1)); sleep 0.01; done";
+
 /// A directory of the file engine's, gone with the test.
 pub struct Place {
     pub dir: TempDir,
