@@ -9,6 +9,7 @@
 //! else; everything a user sees is built on those few verbs, once, here.
 
 pub mod address;
+mod batch;
 mod claim;
 mod clock;
 mod condition;
@@ -34,6 +35,7 @@ mod rwlock;
 mod semaphore;
 mod telemetry;
 
+pub use batch::{Batch, Batcher};
 pub use claim::{Claim, ClaimId, Demand, Holder, KeeperId, SHARED_LIMIT, Shape, Token};
 pub use clock::{Clock, Moment};
 pub use condition::Condition;

@@ -1,0 +1,283 @@
+//! Requests of many tasks that travel together: whoever comes while all requests are under way goes with the next one.
+//!
+//! Where the server's or the driver's work per request is what costs, this is what makes 64 tasks on 64 locks cheap. A
+//! task that comes alone pays nothing for it: its request goes at once, on its own, in the task itself.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+/// How an engine sends several asks as one request.
+pub trait Batch: Send + Sync + 'static {
+    /// What one task asks.
+    type Ask: Send + Sync + 'static;
+    /// What it gets.
+    type Answer: Send + 'static;
+
+    /// How many may travel together at most.
+    fn at_most(&self) -> usize;
+
+    /// Sends the asks, of which there is at least one, and gives one answer to each, in their order. A failure of the
+    /// request is an answer to each.
+    fn send(&self, asks: &[Self::Ask]) -> impl Future<Output = Vec<Self::Answer>> + Send;
+
+    /// The task has gone while its ask was under way with others. An engine in which a later request could have
+    /// overtaken this one undoes here what it did.
+    fn unheard(&self, ask: Self::Ask, answer: Self::Answer) {
+        drop((ask, answer));
+    }
+}
+
+/// Gathers asks into batches; see the module.
+pub struct Batcher<B: Batch>(Arc<Inner<B>>);
+
+struct Inner<B: Batch> {
+    batch: B,
+    runtime: Handle,
+    at_once: usize,
+    state: Mutex<State<B>>,
+}
+
+struct State<B: Batch> {
+    under_way: usize,
+    gathered: VecDeque<Gathered<B>>,
+}
+
+struct Gathered<B: Batch> {
+    ask: B::Ask,
+    answer: oneshot::Sender<B::Answer>,
+}
+
+impl<B: Batch> Batcher<B> {
+    /// Batches that are sent on this runtime, as many at once as told: enough that few tasks do not wait for each
+    /// other, few enough that many gather.
+    pub fn new(batch: B, runtime: Handle, at_once: usize) -> Self {
+        let state = Mutex::new(State { under_way: 0, gathered: VecDeque::new() });
+        Self(Arc::new(Inner { batch, runtime, at_once: at_once.max(1), state }))
+    }
+
+    /// Sends the ask, alone or with others. `None` if the runtime of the batches has ended.
+    ///
+    /// Cancel safety: an ask that was not sent yet never will be; one that was may count.
+    pub async fn ask(&self, ask: B::Ask) -> Option<B::Answer> {
+        let answer = {
+            let mut state = self.0.state();
+            if state.under_way < self.0.at_once {
+                state.under_way += 1;
+                Err(ask)
+            } else {
+                let (sender, receiver) = oneshot::channel();
+                state.gathered.push_back(Gathered { ask, answer: sender });
+                Ok(receiver)
+            }
+        };
+        match answer {
+            Ok(receiver) => receiver.await.ok(),
+            Err(ask) => {
+                let _turn = Turn(Arc::clone(&self.0));
+                self.0.batch.send(&[ask]).await.pop()
+            }
+        }
+    }
+}
+
+impl<B: Batch> Inner<B> {
+    fn state(&self) -> MutexGuard<'_, State<B>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those who travel next, without those who have gone.
+    fn next(&self) -> Vec<Gathered<B>> {
+        let mut state = self.state();
+        let mut next = Vec::new();
+        while next.len() < self.batch.at_most().max(1)
+            && let Some(gathered) = state.gathered.pop_front()
+        {
+            if !gathered.answer.is_closed() {
+                next.push(gathered);
+            }
+        }
+        if next.is_empty() {
+            state.under_way -= 1;
+        }
+        next
+    }
+
+    async fn send(&self, together: Vec<Gathered<B>>) {
+        let (asks, tasks): (Vec<_>, Vec<_>) =
+            together.into_iter().map(|gathered| (gathered.ask, gathered.answer)).unzip();
+        let answers = self.batch.send(&asks).await;
+        for ((ask, task), answer) in asks.into_iter().zip(tasks).zip(answers) {
+            if let Err(answer) = task.send(answer) {
+                self.batch.unheard(ask, answer);
+            }
+        }
+    }
+}
+
+/// The right to have a request under way. It passes to those who gathered, however the request ends: its task may be
+/// dropped, too.
+struct Turn<B: Batch>(Arc<Inner<B>>);
+
+impl<B: Batch> Drop for Turn<B> {
+    fn drop(&mut self) {
+        let next = self.0.next();
+        if !next.is_empty() {
+            let turn = Turn(Arc::clone(&self.0));
+            self.0.runtime.spawn(async move { turn.0.send(next).await });
+        }
+    }
+}
+
+impl<B: Batch> fmt::Debug for Batcher<B> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.0.state();
+        formatter
+            .debug_struct("Batcher")
+            .field("under_way", &state.under_way)
+            .field("gathered", &state.gathered.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::Semaphore;
+    use tokio::task::{JoinHandle, yield_now};
+
+    /// Answers with the size of the batch, once it may.
+    #[derive(Clone, Default)]
+    struct Slow(Arc<Log>);
+
+    struct Log {
+        may_answer: Semaphore,
+        sent: Mutex<Vec<Vec<u32>>>,
+        unheard: Mutex<Vec<u32>>,
+    }
+
+    impl Default for Log {
+        fn default() -> Self {
+            Self { may_answer: Semaphore::new(0), sent: Mutex::default(), unheard: Mutex::default() }
+        }
+    }
+
+    impl Slow {
+        fn sent(&self) -> Vec<Vec<u32>> {
+            self.0.sent.lock().unwrap().clone()
+        }
+    }
+
+    impl Batch for Slow {
+        type Ask = u32;
+        type Answer = usize;
+
+        fn at_most(&self) -> usize {
+            3
+        }
+
+        async fn send(&self, asks: &[u32]) -> Vec<usize> {
+            self.0.sent.lock().unwrap().push(asks.to_vec());
+            self.0.may_answer.acquire().await.unwrap().forget();
+            vec![asks.len(); asks.len()]
+        }
+
+        fn unheard(&self, ask: u32, _: usize) {
+            self.0.unheard.lock().unwrap().push(ask);
+        }
+    }
+
+    /// Starts that many tasks, which ask one after the other.
+    async fn ask(batcher: &Arc<Batcher<Slow>>, asks: std::ops::Range<u32>) -> Vec<JoinHandle<Option<usize>>> {
+        let mut tasks = Vec::new();
+        for ask in asks {
+            let batcher = Arc::clone(batcher);
+            tasks.push(tokio::spawn(async move { batcher.ask(ask).await }));
+            yield_now().await;
+        }
+        tasks
+    }
+
+    fn batcher(at_once: usize) -> (Slow, Arc<Batcher<Slow>>) {
+        let slow = Slow::default();
+        let batcher = Batcher::new(slow.clone(), Handle::current(), at_once);
+        (slow, Arc::new(batcher))
+    }
+
+    #[tokio::test]
+    async fn who_comes_alone_goes_at_once_and_who_comes_meanwhile_goes_together() {
+        let (slow, batcher) = batcher(1);
+        let tasks = ask(&batcher, 0..6).await;
+        assert_eq!(slow.sent(), [[0]]);
+        slow.0.may_answer.add_permits(3);
+        let mut sizes = Vec::new();
+        for task in tasks {
+            sizes.push(task.await.unwrap().unwrap());
+        }
+        assert_eq!(sizes, [1, 3, 3, 3, 2, 2]);
+        assert_eq!(slow.sent(), [vec![0], vec![1, 2, 3], vec![4, 5]]);
+        // And all is as in the beginning.
+        slow.0.may_answer.add_permits(1);
+        assert_eq!(batcher.ask(6).await, Some(1));
+    }
+
+    #[tokio::test]
+    async fn as_many_requests_are_under_way_as_told() {
+        let (slow, batcher) = batcher(2);
+        let _tasks = ask(&batcher, 0..4).await;
+        assert_eq!(slow.sent(), [[0], [1]]);
+    }
+
+    #[tokio::test]
+    async fn a_task_that_goes_before_its_turn_sends_nothing() {
+        let (slow, batcher) = batcher(1);
+        let tasks = ask(&batcher, 0..3).await;
+        tasks[1].abort();
+        yield_now().await;
+        slow.0.may_answer.add_permits(2);
+        for task in tasks {
+            let _ = task.await;
+        }
+        assert_eq!(slow.sent(), [[0], [2]]);
+    }
+
+    #[tokio::test]
+    async fn a_task_that_goes_during_its_request_passes_the_turn_on() {
+        let (slow, batcher) = batcher(1);
+        let mut tasks = ask(&batcher, 0..2).await;
+        tasks[0].abort();
+        slow.0.may_answer.add_permits(1);
+        assert_eq!(tasks.remove(1).await.unwrap(), Some(1));
+        assert_eq!(slow.sent(), [[0], [1]]);
+    }
+
+    #[tokio::test]
+    async fn an_answer_nobody_waits_for_is_handed_back() {
+        let (slow, batcher) = batcher(1);
+        let mut tasks = ask(&batcher, 0..3).await;
+        slow.0.may_answer.add_permits(1);
+        while slow.sent().len() < 2 {
+            yield_now().await;
+        }
+        tasks[1].abort();
+        yield_now().await;
+        slow.0.may_answer.add_permits(1);
+        assert_eq!(tasks.remove(2).await.unwrap(), Some(2));
+        assert_eq!(*slow.0.unheard.lock().unwrap(), [1]);
+    }
+
+    #[test]
+    fn the_end_of_the_runtime_is_an_answer_to_those_on_another() {
+        let [here, there] = [(); 2].map(|()| tokio::runtime::Builder::new_current_thread().build().unwrap());
+        let slow = Slow::default();
+        let batcher = Arc::new(Batcher::new(slow.clone(), there.handle().clone(), 1));
+        here.block_on(async {
+            let mut tasks = ask(&batcher, 0..2).await;
+            there.shutdown_background();
+            slow.0.may_answer.add_permits(1);
+            assert_eq!(tasks.remove(1).await.unwrap(), None);
+        });
+    }
+}
