@@ -14,7 +14,7 @@ const PROBE: &str = include_str!("sql/probe.sql");
 const SETUP: &str = include_str!("sql/held_setup.sql");
 
 /// Longer than any single wait in the server.
-const WAIT_LIMIT: Duration = Duration::from_secs(3600);
+pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(3600);
 
 /// What makes a style.
 pub(crate) struct Style {
@@ -51,22 +51,34 @@ impl Held {
             None => self.wire.run(doing, work).await?,
         };
         let (token, number) = row.ok_or_else(|| Error::temporary(ENGINE, doing, "no answer"))?;
-        self.check(number)?;
+        check(&self.wire, number)?;
         Ok(token.map(|token| Token(token.max(0).unsigned_abs())))
     }
+}
 
-    /// A proxy may have put another session behind this connection: then nothing is held for certain.
-    fn check(&self, number: u32) -> Result<()> {
-        if number == self.wire.number {
-            return Ok(());
-        }
-        self.wire.cut();
-        Err(Error::permanent(
-            ENGINE,
-            "keep one session",
-            "the session behind this connection changes: there is a pooling proxy in between; connect to the server itself",
-        ))
+/// A proxy may have put another session behind this connection: then nothing is held for certain.
+pub(crate) fn check(wire: &Wire, number: u32) -> Result<()> {
+    if number == wire.number {
+        return Ok(());
     }
+    wire.cut();
+    Err(Error::permanent(
+        ENGINE,
+        "keep one session",
+        "the session behind this connection changes: there is a pooling proxy in between; connect to the server itself",
+    ))
+}
+
+/// Sees that it is still the same session.
+pub(crate) async fn probe(wire: &Wire) -> Result<()> {
+    let work: Work<Option<u32>> = Box::new(|conn| Box::pin(conn.query_first(PROBE)));
+    let number = wire.run("probe the session", work).await?;
+    check(wire, number.unwrap_or(0))
+}
+
+/// The server must notice a dead host, too: we ask several times a second.
+pub(crate) async fn set_up(wire: &Wire) -> Result<()> {
+    wire.run("set up the session", Box::new(|conn| Box::pin(conn.query_drop(SETUP)))).await
 }
 
 impl Connection for Held {
@@ -95,9 +107,7 @@ impl Connection for Held {
     }
 
     async fn probe(&self) -> Result<()> {
-        let work: Work<Option<u32>> = Box::new(|conn| Box::pin(conn.query_first(PROBE)));
-        let number = self.wire.run("probe the session", work).await?;
-        self.check(number.unwrap_or(0))
+        probe(&self.wire).await
     }
 
     fn is_busy(&self) -> bool {
@@ -142,8 +152,7 @@ impl<const SHARED: usize> Connections for Source<SHARED> {
 
     async fn open(&self) -> Result<Arc<Held>> {
         let wire = Wire::open(&self.settings, house::handle()).await?;
-        // The server must notice a dead host, too: we ask several times a second.
-        wire.run("set up the session", Box::new(|conn| Box::pin(conn.query_drop(SETUP)))).await?;
+        set_up(&wire).await?;
         Ok(Arc::new(Held { wire, style: self.style }))
     }
 

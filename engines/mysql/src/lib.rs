@@ -1,18 +1,24 @@
 //! Locks in a MySQL or MariaDB database: a fair queue in two tables, plain rows, open transactions or GET_LOCK.
 
 mod advisory;
+mod alone;
 mod bell;
 mod config;
 mod fault;
 mod held;
 mod holders;
+mod keep;
+mod lane;
 mod pool;
 mod queue;
 mod row;
 mod schema;
+mod scribe;
+mod several;
 mod styles;
 mod text;
 mod transaction;
+mod user_lock;
 mod wire;
 
 pub use styles::{STYLES, connect, schema};

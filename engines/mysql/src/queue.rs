@@ -1,18 +1,20 @@
 //! The queue style: the seam's verbs, one call each.
 
-use crate::bell;
+use crate::alone::{Alone, values};
 use crate::config::Settings;
 use crate::fault::ENGINE;
+use crate::lane::Joining;
 use crate::pool::{Home, Pool};
 use crate::styles::QUEUE;
-use crate::text;
+use crate::{bell, keep, text};
 use lockkeeper_core::{
     Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Kept, Left, LockName, LockView, Place,
     Queue, Renewal, Result, Shape, Token, grant, house,
 };
 use lockkeeper_sql_common::{ClaimRow, Seen, Waiter, Waiters, lock_views};
 use mysql_async::prelude::Queryable;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use mysql_async::{Params, Value};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -33,7 +35,8 @@ const CLEAN_EVERY: Duration = Duration::from_secs(3600);
 
 /// A fair queue in two tables.
 pub(crate) struct TableQueue {
-    quick: Pool,
+    quick: Arc<Pool>,
+    alone: Alone,
     house: Arc<Pool>,
     waiters: Arc<Waiters>,
     bell: String,
@@ -44,7 +47,7 @@ impl TableQueue {
     pub(crate) async fn open(settings: Arc<Settings>) -> Result<Self> {
         let waiters = Arc::new(Waiters::new(settings.limits.look));
         let house_pool = Arc::new(Pool::new(&settings, Home::House, 2));
-        let quick = Pool::new(&settings, Home::Caller, settings.connections);
+        let quick = Arc::new(Pool::new(&settings, Home::Caller, settings.connections));
         let bell = bell::name();
         let rung = Arc::new(Notify::new());
         house::handle().spawn(bell::hang(
@@ -56,7 +59,8 @@ impl TableQueue {
         house::handle().spawn(answer(Arc::clone(&house_pool), bell.clone(), Arc::clone(&waiters), rung));
         house::handle().spawn(look_after(Arc::clone(&house_pool), Arc::clone(&waiters)));
         house::handle().spawn(clean(Arc::clone(&house_pool), Arc::clone(&waiters)));
-        Ok(Self { quick, house: house_pool, waiters, bell })
+        let alone = Alone::new(&quick);
+        Ok(Self { quick, alone, house: house_pool, waiters, bell })
     }
 
     async fn remove(&self, name: &LockName, id: ClaimId, doing: &'static str) -> Result<bool> {
@@ -66,24 +70,31 @@ impl TableQueue {
             Some(waiter) => Some(waiter.under_way.lock().await),
             None => None,
         };
-        let name = name.as_str().as_bytes().to_vec();
-        let left: Option<u8> = self
+        if self.alone.leave(name, id).await? {
+            self.waiters.forget(id);
+            return Ok(true);
+        }
+        let bytes = name.as_str().as_bytes().to_vec();
+        let left: Option<(u8, u8)> = self
             .quick
             .run(
                 doing,
                 Box::new(move |conn| {
-                    let params = (name.clone(), id.to_string());
+                    let params = (bytes.clone(), id.to_string());
                     Box::pin(async move { conn.exec_first(LEAVE, params).await })
                 }),
             )
             .await?;
         self.waiters.forget(id);
-        Ok(left == Some(1))
+        if left == Some((1, 1)) {
+            self.alone.is_free(name);
+        }
+        Ok(left.is_some_and(|(left, _)| left == 1))
     }
 }
 
 /// The number of permits, or 0 for a mutex or read-write lock: what everybody must agree on.
-fn permits(demand: Demand) -> u64 {
+pub(crate) fn permits(demand: Demand) -> u64 {
     match demand.shape() {
         Shape::Permits { of } => of.into(),
         Shape::ReadWrite => 0,
@@ -131,26 +142,18 @@ impl Queue for TableQueue {
     async fn join(&self, claim: &Claim) -> Result<Joined> {
         let waiter = self.waiters.enter(claim, || 0);
         let under_way = Arc::clone(&waiter.under_way).lock_owned().await;
-        let under_way = std::sync::Mutex::new(Some(under_way));
-        let (demand, bell, claimed) = (claim.demand, self.bell.clone(), claim.clone());
+        let joining =
+            Arc::new(Joining { claim: claim.clone(), note: self.bell.clone(), _under_way: under_way });
+        if let Some(place) = self.alone.join(&joining).await? {
+            return Ok(Joined { place, token: Token(place.0), ahead: Ahead(0), lifeline: None });
+        }
+        let demand = claim.demand;
         let row: Option<JoinedRow> = self
             .quick
             .run(
                 "join the queue",
                 Box::new(move |conn| {
-                    // Let go when the join is over, not when somebody stops waiting for it.
-                    let _held = &under_way;
-                    let params = (
-                        claimed.name.as_str().as_bytes().to_vec(),
-                        claimed.id.to_string(),
-                        demand.to_string(),
-                        demand.weight(),
-                        demand.limit(),
-                        permits(demand),
-                        claimed.holder.encode(),
-                        bell.clone(),
-                        microseconds(claimed.ttl),
-                    );
+                    let params = Params::Positional(values(&joining));
                     Box::pin(async move { conn.exec_first(JOIN, params).await })
                 }),
             )
@@ -168,39 +171,7 @@ impl Queue for TableQueue {
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
-        // All with the same TTL, but for fixed leases: one statement.
-        let mut by_ttl: BTreeMap<u64, Vec<ClaimId>> = BTreeMap::new();
-        for renewal in renewals {
-            by_ttl.entry(microseconds(renewal.ttl)).or_default().push(renewal.claim.id);
-        }
-        let mut dead = Vec::new();
-        for (ttl_us, asked) in by_ttl {
-            let list = text::ids(asked.iter().copied());
-            let update = KEEP.replace("{ttl_us}", &ttl_us.to_string()).replace("{ids}", &list);
-            let alive = ALIVE.replace("{ids}", &list);
-            let wanted = asked.len() as u64;
-            let kept: Option<Vec<String>> = self
-                .house
-                .run(
-                    "renew",
-                    Box::new(move |conn| {
-                        let (update, alive) = (update.clone(), alive.clone());
-                        Box::pin(async move {
-                            conn.query_drop(update).await?;
-                            if conn.affected_rows() == wanted {
-                                return Ok(None);
-                            }
-                            conn.query(alive).await.map(Some)
-                        })
-                    }),
-                )
-                .await?;
-            if let Some(kept) = kept {
-                let kept: HashSet<ClaimId> = kept.iter().filter_map(|id| id.parse().ok()).collect();
-                dead.extend(asked.into_iter().filter(|id| !kept.contains(id)));
-            }
-        }
-        Ok(Kept { dead, as_of: None })
+        keep::keep(&self.house, KEEP, ALIVE, renewals).await
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
@@ -230,7 +201,9 @@ impl Queue for TableQueue {
             .run(
                 "list locks",
                 Box::new(move |conn| {
-                    let params = (prefix.clone(), prefix.len(), prefix.clone(), at_most);
+                    let [prefix, length] = [prefix.clone().into(), Value::from(prefix.len())];
+                    let both = [&prefix, &length, &prefix, &prefix, &length, &prefix].map(Value::clone);
+                    let params: Vec<Value> = both.into_iter().chain([at_most.into()]).collect();
                     Box::pin(async move { conn.exec(LIST, params).await })
                 }),
             )

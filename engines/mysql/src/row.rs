@@ -1,24 +1,25 @@
 //! The row style: whoever inserts the row holds the lock; a person can read it with the `mysql` program.
 
 use crate::config::Settings;
+use crate::lane::{Joining, Lane, Texts};
 use crate::pool::{Home, Pool};
 use crate::queue::microseconds;
 use crate::styles::ROW;
-use crate::text;
+use crate::wire::Work;
+use crate::{keep, text};
 use lockkeeper_core::{
     Abilities, Answer, Claim, ClaimId, Clock, Grant, Holder, Kept, Left, LockName, LockView, Race, Renewal,
     Result, Token, house,
 };
-use lockkeeper_sql_common::{ClaimRow, Pacer, Waiters, lock_views};
+use lockkeeper_sql_common::{ClaimRow, Lookout, Waiters, lock_views};
+use mysql_async::Value;
 use mysql_async::prelude::Queryable;
-use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) const SCHEMA: &str = include_str!("sql/schema_row.sql");
-const TAKE: &str = include_str!("sql/row_take.sql");
 const LOOK: &str = include_str!("sql/row_look.sql");
-const FREE: &str = include_str!("sql/row_free.sql");
+const HELD: &str = include_str!("sql/row_held.sql");
 const KEEP: &str = include_str!("sql/row_keep.sql");
 const ALIVE: &str = include_str!("sql/row_alive.sql");
 const LIST: &str = include_str!("sql/row_list.sql");
@@ -26,49 +27,81 @@ const CLEAN: &str = include_str!("sql/row_clean.sql");
 
 const CLEAN_EVERY: Duration = Duration::from_secs(3600);
 
+static TEXTS: Texts = Texts {
+    join: include_str!("sql/row_take.sql"),
+    row: include_str!("sql/row_values.sql"),
+    joined: include_str!("sql/row_taken.sql"),
+    leave: include_str!("sql/row_free.sql"),
+    leave_many: include_str!("sql/row_free_many.sql"),
+    values,
+};
+
+/// What a row says: the note is the thread.
+fn values(Joining { claim, note, .. }: &Joining) -> Vec<Value> {
+    vec![
+        claim.name.as_str().into(),
+        claim.id.to_string().into(),
+        claim.holder.text.as_str().into(),
+        claim.holder.host.as_str().into(),
+        claim.holder.pid.into(),
+        note.as_str().into(),
+        microseconds(claim.ttl).into(),
+    ]
+}
+
 /// Locks that are rows.
 pub(crate) struct Rows {
-    quick: Pool,
+    quick: Arc<Pool>,
+    lane: Lane,
     house: Arc<Pool>,
     /// Attempts under way: a leave must not overtake its attempt on another connection.
     under_way: Waiters,
-    pacer: Pacer,
+    lookout: Arc<Lookout>,
 }
 
 impl Rows {
     pub(crate) fn open(settings: Arc<Settings>) -> Self {
         let house_pool = Arc::new(Pool::new(&settings, Home::House, 2));
         house::handle().spawn(clean(Arc::downgrade(&house_pool)));
+        let lookout = Arc::new(Lookout::default());
+        house::handle().spawn(look_out(Arc::clone(&house_pool), Arc::clone(&lookout)));
+        let quick = Arc::new(Pool::new(&settings, Home::Caller, settings.connections));
         Self {
-            quick: Pool::new(&settings, Home::Caller, settings.connections),
+            lane: Lane::new(&quick, &TEXTS),
+            quick,
             house: house_pool,
             under_way: Waiters::new(settings.limits.look),
-            pacer: Pacer::default(),
+            lookout,
         }
     }
 
-    async fn free(&self, name: &LockName, id: ClaimId, doing: &'static str) -> Result<bool> {
+    async fn free(&self, name: &LockName, id: ClaimId) -> Result<bool> {
         let waiter = self.under_way.find(id);
         let _after_the_attempt = match &waiter {
             Some(waiter) => Some(waiter.under_way.lock().await),
             None => None,
         };
-        let name = name.as_str().as_bytes().to_vec();
-        let removed: u64 = self
-            .quick
-            .run(
-                doing,
-                Box::new(move |conn| {
-                    let params = (name.clone(), id.to_string());
-                    Box::pin(async move {
-                        conn.exec_drop(FREE, params).await?;
-                        Ok(conn.affected_rows())
-                    })
-                }),
-            )
-            .await?;
+        let removed = self.lane.leave(name, id).await?;
         self.under_way.forget(id);
-        Ok(removed > 0)
+        Ok(removed)
+    }
+}
+
+/// Looks for all who wait in this keeper which locks are free.
+async fn look_out(pool: Arc<Pool>, lookout: Arc<Lookout>) {
+    while let Some(names) = lookout.due().await {
+        let statement = HELD.replace("{names}", &text::names(names.iter().map(LockName::as_str)));
+        let work: Work<Vec<Vec<u8>>> = Box::new(move |conn| {
+            let statement = statement.clone();
+            Box::pin(async move { conn.query(statement).await })
+        });
+        match pool.run("look which locks are free", work).await {
+            Ok(held) => {
+                let held = held.iter().map(|name| LockName::from_engine(&*String::from_utf8_lossy(name)));
+                lookout.looked(&names, &held.collect());
+            }
+            Err(error) => tracing::debug!(%error, "could not look which locks are free; trying again"),
+        }
     }
 }
 
@@ -106,90 +139,37 @@ impl Race for Rows {
     async fn attempt(&self, claim: &Claim) -> Result<Answer> {
         let waiter = self.under_way.enter(claim, || 0);
         let under_way = Arc::clone(&waiter.under_way).lock_owned().await;
-        let under_way = std::sync::Mutex::new(Some(under_way));
-        let (claimed, thread) = (claim.clone(), thread());
-        let (token, free_in_us) = self
-            .quick
-            .run(
-                "take the lock",
-                Box::new(move |conn| {
-                    // Let go when the attempt is over, not when somebody stops waiting for it.
-                    let _held = &under_way;
-                    let holder = &claimed.holder;
-                    let params = (
-                        claimed.name.as_str().as_bytes().to_vec(),
-                        claimed.id.to_string(),
-                        holder.text.clone(),
-                        holder.host.clone(),
-                        holder.pid,
-                        thread.clone(),
-                        microseconds(claimed.ttl),
-                    );
-                    let own = (claimed.id.to_string(), params.0.clone());
-                    Box::pin(async move {
-                        conn.exec_drop(TAKE, params).await?;
-                        match conn.last_insert_id().filter(|token| *token > 0) {
-                            Some(token) => Ok((Some(token), None)),
-                            // No row: it was removed just now.
-                            None => Ok(conn.exec_first(LOOK, own).await?.unwrap_or((None, Some(0)))),
-                        }
-                    })
-                }),
-            )
-            .await?;
+        let joining = Joining { claim: claim.clone(), note: thread(), _under_way: under_way };
+        if let Some(token) = self.lane.join(Arc::new(joining)).await? {
+            return Ok(Answer::Granted(Grant { token: Token(token) }));
+        }
+        let own = (claim.id.to_string(), claim.name.as_str().as_bytes().to_vec());
+        let look: Work<Option<(Option<u64>, Option<i64>)>> = Box::new(move |conn| {
+            let own = own.clone();
+            Box::pin(async move { conn.exec_first(LOOK, own).await })
+        });
+        // No row: it was removed just now.
+        let (token, free_in_us) = self.quick.run("look who holds", look).await?.unwrap_or((None, Some(0)));
         if let Some(token) = token {
             return Ok(Answer::Granted(Grant { token: Token(token) }));
         }
         // Nothing of it is left, so nobody will leave for it.
         self.under_way.forget(claim.id);
-        let free_in = free_in_us.map(|time: i64| Duration::from_micros(time.max(0).unsigned_abs()));
+        let free_in = free_in_us.map(|time| Duration::from_micros(time.max(0).unsigned_abs()));
         Ok(Answer::Busy { free_in })
     }
 
-    async fn changed(&self, _: &Claim, free_in: Option<Duration>) -> Result<()> {
-        self.pacer.turn(free_in).await;
+    async fn changed(&self, claim: &Claim, _: Option<Duration>) -> Result<()> {
+        self.lookout.turn(&claim.name).await;
         Ok(())
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
-        let mut by_ttl: BTreeMap<u64, Vec<&Claim>> = BTreeMap::new();
-        for renewal in renewals {
-            by_ttl.entry(microseconds(renewal.ttl)).or_default().push(&renewal.claim);
-        }
-        let mut dead = Vec::new();
-        for (ttl_us, claims) in by_ttl {
-            let asked: Vec<ClaimId> = claims.iter().map(|claim| claim.id).collect();
-            let names = text::names(claims.iter().map(|claim| claim.name.as_str()));
-            let ids = text::ids(asked.iter().copied());
-            let fill = |text: &str| text.replace("{names}", &names).replace("{ids}", &ids);
-            let update = fill(KEEP).replace("{ttl_us}", &ttl_us.to_string());
-            let (alive, wanted) = (fill(ALIVE), asked.len() as u64);
-            let kept: Option<Vec<String>> = self
-                .house
-                .run(
-                    "renew",
-                    Box::new(move |conn| {
-                        let (update, alive) = (update.clone(), alive.clone());
-                        Box::pin(async move {
-                            conn.query_drop(update).await?;
-                            if conn.affected_rows() == wanted {
-                                return Ok(None);
-                            }
-                            conn.query(alive).await.map(Some)
-                        })
-                    }),
-                )
-                .await?;
-            if let Some(kept) = kept {
-                let kept: HashSet<ClaimId> = kept.iter().filter_map(|id| id.parse().ok()).collect();
-                dead.extend(asked.into_iter().filter(|id| !kept.contains(id)));
-            }
-        }
-        Ok(Kept { dead, as_of: None })
+        keep::keep(&self.house, KEEP, ALIVE, renewals).await
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
-        let left = self.free(&claim.name, claim.id, "free the lock").await?;
+        let left = self.free(&claim.name, claim.id).await?;
         Ok(if left { Left::Left } else { Left::NotThere })
     }
 
@@ -218,7 +198,7 @@ impl Race for Rows {
     }
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
-        self.free(name, id, "evict a claim").await
+        self.free(name, id).await
     }
 
     async fn close(&self) {
@@ -228,6 +208,7 @@ impl Race for Rows {
 
 impl Rows {
     fn end(&self) {
+        self.lookout.close();
         self.quick.close();
         self.house.close();
     }

@@ -5,6 +5,7 @@ use crate::fault::ENGINE;
 use crate::wire::Wire;
 use lockkeeper_core::{Error, Result, house};
 use mysql_async::prelude::Queryable;
+use std::sync::Arc;
 
 const IS_THERE: &str = include_str!("sql/tables.sql");
 
@@ -26,8 +27,12 @@ fn statements(text: &'static str) -> Vec<String> {
     found
 }
 
-/// Creates the tables and procedures; needs no right to create if all is there.
-pub(crate) async fn create(settings: &Settings, text: &'static str, newest: &'static str) -> Result<()> {
+/// Creates the tables and procedures; needs no right to create if all is there. Gives the connection that it used.
+pub(crate) async fn create(
+    settings: &Settings,
+    text: &'static str,
+    newest: &'static str,
+) -> Result<Arc<Wire>> {
     let wire = Wire::open(settings, house::handle()).await?;
     let there: u64 = wire
         .run(
@@ -38,7 +43,7 @@ pub(crate) async fn create(settings: &Settings, text: &'static str, newest: &'st
         )
         .await?;
     if there > 0 {
-        return Ok(());
+        return Ok(wire);
     }
     let created = wire
         .run_within(
@@ -56,7 +61,7 @@ pub(crate) async fn create(settings: &Settings, text: &'static str, newest: &'st
             }),
         )
         .await;
-    created.map_err(|error| match error {
+    created.map(|()| Arc::clone(&wire)).map_err(|error| match error {
         Error::Engine { source, temporary: false, .. } => {
             let hint = format!(
                 "{source}; let somebody who may create them run what 'lockkeeper schema mysql' prints"
@@ -69,8 +74,10 @@ pub(crate) async fn create(settings: &Settings, text: &'static str, newest: &'st
 
 async fn create_one(conn: &mut mysql_async::Conn, statement: &str) -> mysql_async::Result<()> {
     const EXISTS: u16 = 1304;
+    /// A statement for the other kind of server.
+    const EMPTY: u16 = 1065;
     match conn.query_drop(statement).await {
-        Err(mysql_async::Error::Server(told)) if told.code == EXISTS => Ok(()),
+        Err(mysql_async::Error::Server(told)) if [EXISTS, EMPTY].contains(&told.code) => Ok(()),
         outcome => outcome,
     }
 }

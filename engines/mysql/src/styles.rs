@@ -5,7 +5,7 @@ use crate::fault::ENGINE;
 use crate::queue::{self, TableQueue};
 use crate::row::{self, Rows};
 use crate::schema::create;
-use crate::{advisory, held, transaction};
+use crate::{advisory, held, transaction, user_lock};
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{Abilities, CrashFrees, Engine, MIN_TTL, QueueEngine, RaceEngine, Result};
 use std::sync::Arc;
@@ -98,10 +98,11 @@ pub async fn connect(mut address: Address, ttl: Duration) -> Result<Arc<dyn Engi
     let styles: Vec<&'static str> = STYLES.iter().map(|style| style.style).collect();
     let style = address.take_style(&styles)?;
     let settings = Arc::new(Settings::from_address(address, ttl, connections(style))?);
-    create(&settings, schema(style), newest_procedure(style)).await?;
+    let server = create(&settings, schema(style), newest_procedure(style)).await?;
     Ok(match style {
         "row" => Arc::new(RaceEngine(Rows::open(settings))),
         "session" => Arc::new(RaceEngine(held::open::<0>(settings, &transaction::STYLE))),
+        "advisory" if server.mariadb => Arc::new(RaceEngine(user_lock::open(settings))),
         "advisory" => Arc::new(RaceEngine(held::open::<SHARED>(settings, &advisory::STYLE))),
         _ => Arc::new(QueueEngine(TableQueue::open(settings).await?)),
     })

@@ -6,7 +6,9 @@ use crate::fault::{ENGINE, cut, fault, is_collision, too_late};
 use lockkeeper_core::{BoxFuture, Error, Lifeline, Result};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
@@ -25,6 +27,9 @@ pub(crate) struct Wire {
     slot: Arc<Mutex<Option<Conn>>>,
     /// The server's number for it.
     pub(crate) number: u32,
+    pub(crate) database: String,
+    /// Whether it is MariaDB, which has sequences.
+    pub(crate) mariadb: bool,
     pub(crate) lifeline: Lifeline,
     home: Handle,
     limit: Duration,
@@ -36,10 +41,10 @@ impl Wire {
         let (limit, driver) = (settings.limits.connect, settings.driver.clone());
         let opening = home.spawn(tokio::time::timeout(limit, async move {
             let mut conn = Conn::new(driver).await?;
-            let who: Option<(u32, u8)> = conn.query_first(WHO).await?;
+            let who: Option<(u32, u8, String, bool)> = conn.query_first(WHO).await?;
             mysql_async::Result::Ok((conn, who.unwrap_or_default()))
         }));
-        let (conn, (number, read_only)) = match opening.await {
+        let (conn, (number, read_only, database, mariadb)) = match opening.await {
             Ok(Ok(opened)) => opened.map_err(|error| fault("connect", error))?,
             Ok(Err(_)) => return Err(too_late("connect", limit)),
             Err(gone) => return Err(Error::temporary(ENGINE, "connect", gone)),
@@ -52,6 +57,8 @@ impl Wire {
         Ok(Arc::new(Self {
             slot: Arc::new(Mutex::new(Some(conn))),
             number,
+            database,
+            mariadb,
             lifeline: Lifeline::new(),
             home: home.clone(),
             limit: settings.limits.request,
@@ -80,25 +87,29 @@ impl Wire {
         work: Work<T>,
     ) -> Result<T> {
         let (slot, line) = (Arc::clone(&self.slot), self.lifeline.clone());
-        let task = self.home.spawn(async move {
+        let request = async move {
             let mut slot = slot.lock_owned().await;
             if line.has_ended() {
                 slot.take();
             }
             let Some(conn) = slot.as_mut() else { return Err(cut(doing)) };
+            let mut half_done = HalfDone(Some(line));
             let outcome = match tokio::time::timeout(limit, insist(conn, &work)).await {
                 Ok(outcome) => outcome.map_err(|error| (error.is_fatal(), fault(doing, error))),
                 Err(_) => Err((true, too_late(doing, limit))),
             };
-            outcome.map_err(|(fatal, error)| {
-                if fatal {
-                    line.end();
-                    slot.take();
-                }
-                error
-            })
-        });
-        match task.await {
+            if matches!(outcome, Err((true, _))) {
+                slot.take();
+            } else {
+                half_done.0.take();
+            }
+            outcome.map_err(|(_, error)| error)
+        };
+        // At home it needs no task of its own, unless it is left.
+        if Handle::try_current().is_ok_and(|here| here.id() == self.home.id()) {
+            return ToItsEnd { request: Some(Box::pin(request)), home: &self.home }.await;
+        }
+        match self.home.spawn(request).await {
             Ok(outcome) => outcome,
             Err(gone) => {
                 self.lifeline.end();
@@ -118,6 +129,42 @@ impl Wire {
 impl Drop for Wire {
     fn drop(&mut self) {
         self.cut();
+    }
+}
+
+/// Ends the lifeline of a connection on which a request was not finished: with its runtime, or by the time limit.
+struct HalfDone(Option<Lifeline>);
+
+impl Drop for HalfDone {
+    fn drop(&mut self) {
+        if let Some(line) = self.0.take() {
+            line.end();
+        }
+    }
+}
+
+/// A request that goes on by itself when nobody waits for it any more.
+struct ToItsEnd<'a, T: Send + 'static> {
+    request: Option<BoxFuture<'static, Result<T>>>,
+    home: &'a Handle,
+}
+
+impl<T: Send + 'static> Future for ToItsEnd<'_, T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        let Some(request) = self.request.as_mut() else { return Poll::Pending };
+        let outcome = ready!(request.as_mut().poll(context));
+        self.request = None;
+        Poll::Ready(outcome)
+    }
+}
+
+impl<T: Send + 'static> Drop for ToItsEnd<'_, T> {
+    fn drop(&mut self) {
+        if let Some(request) = self.request.take() {
+            self.home.spawn(request);
+        }
     }
 }
 

@@ -82,6 +82,40 @@ async fn two_hundred_idle_waiters_cost_few_queries() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn waiters_of_the_row_style_look_together() {
+    let server = MariaDb::start();
+    let url = format!("{}?style=row", server.url());
+    let keepers = [
+        lockkeeper::connect(&url).await.expect("a keeper"),
+        lockkeeper::connect(&url).await.expect("a keeper"),
+    ];
+    let mut guards = Vec::new();
+    for number in 0..50 {
+        guards.push(keepers[0].mutex(format!("idle/{number}")).lock().await.expect("a grant"));
+    }
+    let waiting: Vec<_> = (0..200)
+        .map(|number| {
+            let lock = keepers[1].mutex(format!("idle/{}", number % 50));
+            tokio::spawn(async move { lock.lock().await })
+        })
+        .collect();
+    let mut watcher = client(&server).await;
+    // Until all wait they ask more; nothing shows when that is.
+    let mut rate = f64::MAX;
+    for _ in 0..10 {
+        let before = questions(&mut watcher).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        rate = (questions(&mut watcher).await - before) as f64 / 3.0;
+        if rate <= 20.0 {
+            break;
+        }
+    }
+    println!("200 idle waiters, style row: {rate:.1} questions a second in all");
+    assert!(rate <= 20.0, "{rate} questions a second");
+    waiting.iter().for_each(|wait| wait.abort());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_read_only_server_is_refused() {
     let server = MariaDb::start();
     client(&server).await.query_drop("SET GLOBAL read_only = 1").await.expect("a setting");

@@ -1,1 +1,3 @@
+SELECT id FROM lockkeeper_locks WHERE name IN ({names}) AND id IN ({ids}) AND expires_at > SYSDATE(6)
+UNION ALL
 SELECT id FROM lockkeeper_claims WHERE id IN ({ids}) AND expires_at > SYSDATE(6)

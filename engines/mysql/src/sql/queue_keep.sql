@@ -1,3 +1,8 @@
--- Law 2: a claim that has expired is not renewed, even if nobody has removed it yet.
+-- Law 2: a claim that has expired is not renewed, even if nobody has removed it yet. A claim that stands alone may move to the
+-- queue meanwhile, but not back: it is found in one of the two, and in one transaction only once.
+START TRANSACTION;
+UPDATE lockkeeper_locks FORCE INDEX (PRIMARY) SET expires_at = SYSDATE(6) + INTERVAL {ttl_us} MICROSECOND
+WHERE name IN ({names}) AND id IN ({ids}) AND expires_at > SYSDATE(6);
 UPDATE lockkeeper_claims SET expires_at = SYSDATE(6) + INTERVAL {ttl_us} MICROSECOND
-WHERE id IN ({ids}) AND expires_at > SYSDATE(6)
+WHERE id IN ({ids}) AND expires_at > SYSDATE(6);
+COMMIT

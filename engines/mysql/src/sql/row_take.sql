@@ -1,11 +1,10 @@
--- Inserts the row, or takes over one that is free or has expired. The token comes back as the insert id, and 0 if
--- somebody has the lock: one statement, where a procedure would cost several times as much.
+-- Inserts rows, or takes over those that are free or have expired. For a single one the token comes back as the insert id,
+-- and 0 if somebody has the lock: one statement, where a procedure would cost several times as much.
 --
 -- Law 8: on a row that is there the token is raised under its lock; a row that is not there has had no token for a day.
 -- Assignments are made from left to right, and `expires_at` decides, so it comes last.
 INSERT INTO lockkeeper_rows (name, id, token, who, host, process, thread, locked_at, expires_at)
-VALUES (?, ?, LAST_INSERT_ID(CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)), ?, ?, ?, ?, SYSDATE(6),
-    SYSDATE(6) + INTERVAL ? MICROSECOND)
+VALUES {rows}
 ON DUPLICATE KEY UPDATE
     token = IF(expires_at <= VALUES(locked_at),
         LAST_INSERT_ID(GREATEST(token + 1, VALUES(token))), token + LAST_INSERT_ID(0)),

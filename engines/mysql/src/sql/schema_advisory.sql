@@ -15,6 +15,12 @@ CREATE TABLE IF NOT EXISTS lockkeeper_holds (
     since DATETIME(6) NOT NULL
 ) ENGINE = InnoDB;
 
+-- On MariaDB the tokens come from a sequence, since MySQL has none; a row is written there only for those who look. A crash of
+-- the server skips what it had in its memory, and a sequence that is made anew begins with the time: tokens never go back
+-- (Law 8).
+/*M! EXECUTE IMMEDIATE CONCAT('CREATE SEQUENCE IF NOT EXISTS lockkeeper_tokens START WITH ',
+    CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED), ' CACHE 100000 ENGINE = InnoDB') */;
+
 DELIMITER //
 
 CREATE PROCEDURE lockkeeper_advisory_key(p_name VARBINARY(640), OUT o_key VARCHAR(64) CHARACTER SET ascii)
@@ -25,7 +31,7 @@ BEGIN
         CONCAT('lk:', v_full), CONCAT('lk:', LEFT(SHA2(v_full, 256), 60)));
 END //
 
--- Takes the lock, at once or within so many seconds, and only then the token.
+-- Takes the lock, at once or within so many seconds, and only then the token: on MySQL, which has no sequences.
 CREATE PROCEDURE lockkeeper_advisory_take(
     p_name VARBINARY(640), p_id CHAR(32) CHARACTER SET ascii, p_holder TEXT CHARACTER SET utf8mb4, p_wait INT
 )

@@ -8,7 +8,21 @@ CREATE TABLE IF NOT EXISTS lockkeeper_locks (
     name VARBINARY(640) NOT NULL PRIMARY KEY,
     -- The last place handed out, never less than the server's time in microseconds at that moment: so a row
     -- that was removed after long disuse begins again above where it ended (Law 8).
-    last_place BIGINT NOT NULL
+    last_place BIGINT NOT NULL,
+    -- Whether the lock's claims stand in lockkeeper_claims. If not, there is one at most, and it stands here, as long as it
+    -- has not expired: so to lock and unlock what nobody else wants is one write each.
+    queued BOOLEAN NOT NULL,
+    place BIGINT NOT NULL DEFAULT 0,
+    id CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
+    demand VARCHAR(32) CHARACTER SET ascii NOT NULL DEFAULT '',
+    weight BIGINT NOT NULL DEFAULT 0,
+    room BIGINT NOT NULL DEFAULT 0,
+    permits BIGINT NOT NULL DEFAULT 0,
+    holder VARCHAR(2000) CHARACTER SET utf8mb4 NOT NULL DEFAULT '',
+    bell VARCHAR(64) CHARACTER SET ascii NOT NULL DEFAULT '',
+    joined_at DATETIME(6) NOT NULL DEFAULT '2000-01-01',
+    -- Long ago if nobody stands here.
+    expires_at DATETIME(6) NOT NULL DEFAULT '2000-01-01'
 ) ENGINE = InnoDB;
 
 CREATE TABLE IF NOT EXISTS lockkeeper_claims (
@@ -74,16 +88,27 @@ BEGIN
     END LOOP;
 END //
 
+-- From now on the lock's claims stand in lockkeeper_claims, the one in its row, too. The caller has taken the lock's row.
+CREATE PROCEDURE lockkeeper_unfold(p_name VARBINARY(640))
+SQL SECURITY INVOKER
+BEGIN
+    INSERT INTO lockkeeper_claims
+        (name, place, id, demand, weight, room, permits, holder, bell, joined_at, expires_at)
+    SELECT name, place, id, demand, weight, room, permits, holder, bell, joined_at, expires_at
+    FROM lockkeeper_locks WHERE name = p_name AND NOT queued AND expires_at > SYSDATE(6);
+    UPDATE lockkeeper_locks SET queued = TRUE, id = '', expires_at = '2000-01-01' WHERE name = p_name;
+END //
+
 -- Appends the claim or finds its place, and looks. Nothing is appended if the oldest claim's shape is another
--- (Law 6): then `ruling` is that claim's demand. Every statement of a procedure costs as much as one from outside,
--- hence as few as possible on the way that most go: the lock is free.
+-- (Law 6): then `ruling` is that claim's demand.
 CREATE PROCEDURE lockkeeper_join(
     p_name VARBINARY(640), p_id CHAR(32) CHARACTER SET ascii, p_demand VARCHAR(32), p_weight BIGINT, p_room BIGINT,
     p_permits BIGINT, p_holder TEXT CHARACTER SET utf8mb4, p_bell VARCHAR(64), p_ttl_us BIGINT
 )
 SQL SECURITY INVOKER
-join_queue: BEGIN
-    DECLARE v_last, v_ahead, v_own, v_permits BIGINT;
+BEGIN
+    DECLARE v_queued BOOLEAN;
+    DECLARE v_ahead, v_own, v_permits BIGINT;
     DECLARE v_expiry DATETIME(6);
     DECLARE v_ruling VARCHAR(32) DEFAULT NULL;
     DECLARE v_bells TEXT DEFAULT '';
@@ -91,20 +116,13 @@ join_queue: BEGIN
 
     START TRANSACTION;
     -- Takes the lock's row, and with LAST_INSERT_ID() remembers the place.
-    INSERT INTO lockkeeper_locks (name, last_place)
-    VALUES (p_name, LAST_INSERT_ID(CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)))
+    INSERT INTO lockkeeper_locks (name, last_place, queued)
+    VALUES (p_name, LAST_INSERT_ID(CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)), TRUE)
     ON DUPLICATE KEY UPDATE last_place = LAST_INSERT_ID(GREATEST(last_place + 1, VALUES(last_place)));
-    SELECT MAX(place) INTO v_last FROM lockkeeper_claims WHERE name = p_name;
-    IF v_last IS NULL THEN
-        INSERT INTO lockkeeper_claims
-            (name, place, id, demand, weight, room, permits, holder, bell, joined_at, expires_at)
-        VALUES (p_name, LAST_INSERT_ID(), p_id, p_demand, p_weight, p_room, p_permits, p_holder, p_bell,
-            SYSDATE(6), SYSDATE(6) + INTERVAL p_ttl_us MICROSECOND);
-        COMMIT;
-        SELECT LAST_INSERT_ID() AS place, 0 AS ahead, NULL AS free_in_us, NULL AS ruling;
-        LEAVE join_queue;
+    SELECT queued INTO v_queued FROM lockkeeper_locks WHERE name = p_name;
+    IF NOT v_queued THEN
+        CALL lockkeeper_unfold(p_name);
     END IF;
-
     IF EXISTS (SELECT 1 FROM lockkeeper_claims WHERE name = p_name AND expires_at <= SYSDATE(6)) THEN
         -- Only a deleted row counts as dead (Law 2).
         DELETE FROM lockkeeper_claims WHERE name = p_name AND expires_at <= SYSDATE(6);
@@ -134,31 +152,39 @@ join_queue: BEGIN
         CAST(TIMESTAMPDIFF(MICROSECOND, SYSDATE(6), v_expiry) AS SIGNED) AS free_in_us, v_ruling AS ruling;
 END //
 
--- Removes the claim, wherever it stands, and rings for those who fit now.
+-- Removes the claim, wherever it stands, and rings for those who fit now. Says, too, whether the lock is free now.
 CREATE PROCEDURE lockkeeper_leave(p_name VARBINARY(640), p_id CHAR(32) CHARACTER SET ascii)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_place, v_weight, v_taken, v_last BIGINT;
+    DECLARE v_queued, v_alone BOOLEAN DEFAULT FALSE;
+    DECLARE v_place, v_weight, v_last BIGINT;
     DECLARE v_bells TEXT DEFAULT '';
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
 
     START TRANSACTION;
     -- Two that leave at once would each still count the other, and ring for nobody.
-    SELECT last_place INTO v_taken FROM lockkeeper_locks WHERE name = p_name FOR UPDATE;
-    SELECT place, weight INTO v_place, v_weight FROM lockkeeper_claims WHERE id = p_id AND name = p_name;
-    IF v_place IS NOT NULL THEN
-        DELETE FROM lockkeeper_claims WHERE name = p_name AND place = v_place AND id = p_id;
-        SELECT MAX(place) INTO v_last FROM lockkeeper_claims WHERE name = p_name;
-        IF v_last IS NOT NULL THEN
-            CALL lockkeeper_fitting(p_name, v_place, v_weight, v_bells);
+    SELECT queued, id = p_id AND expires_at > '2000-01-01' INTO v_queued, v_alone
+    FROM lockkeeper_locks WHERE name = p_name FOR UPDATE;
+    IF v_alone THEN
+        UPDATE lockkeeper_locks SET id = '', expires_at = '2000-01-01' WHERE name = p_name;
+    ELSEIF v_queued THEN
+        SELECT place, weight INTO v_place, v_weight FROM lockkeeper_claims WHERE id = p_id AND name = p_name;
+        IF v_place IS NOT NULL THEN
+            DELETE FROM lockkeeper_claims WHERE name = p_name AND place = v_place AND id = p_id;
+            SELECT MAX(place) INTO v_last FROM lockkeeper_claims WHERE name = p_name;
+            IF v_last IS NULL THEN
+                UPDATE lockkeeper_locks SET queued = FALSE WHERE name = p_name;
+            ELSE
+                CALL lockkeeper_fitting(p_name, v_place, v_weight, v_bells);
+            END IF;
         END IF;
     END IF;
     COMMIT;
     IF v_bells <> '' THEN
         CALL lockkeeper_ring(v_bells);
     END IF;
-    SELECT v_place IS NOT NULL AS left_it;
+    SELECT v_alone OR v_place IS NOT NULL AS left_it, v_last IS NULL AS is_free;
 END //
 
 -- Lets a holder take less room and rings for those who fit now.
@@ -167,13 +193,17 @@ CREATE PROCEDURE lockkeeper_shrink(
 )
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_place, v_weight, v_taken BIGINT DEFAULT NULL;
+    DECLARE v_queued BOOLEAN DEFAULT TRUE;
+    DECLARE v_place, v_weight BIGINT DEFAULT NULL;
     DECLARE v_bells TEXT DEFAULT '';
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
 
     START TRANSACTION;
-    SELECT last_place INTO v_taken FROM lockkeeper_locks WHERE name = p_name FOR UPDATE;
+    SELECT queued INTO v_queued FROM lockkeeper_locks WHERE name = p_name FOR UPDATE;
+    IF NOT v_queued THEN
+        CALL lockkeeper_unfold(p_name);
+    END IF;
     SELECT place, weight INTO v_place, v_weight
     FROM lockkeeper_claims WHERE id = p_id AND expires_at > SYSDATE(6) FOR UPDATE;
     IF v_place IS NOT NULL THEN
@@ -212,6 +242,7 @@ BEGIN
     DELETE FROM lockkeeper_claims WHERE expires_at < SYSDATE(6) - INTERVAL p_idle_seconds SECOND LIMIT 1000;
     DELETE FROM lockkeeper_locks
     WHERE last_place < CAST((UNIX_TIMESTAMP(SYSDATE(6)) - p_idle_seconds) * 1000000 AS SIGNED)
+    AND expires_at < SYSDATE(6)
     AND NOT EXISTS (SELECT 1 FROM lockkeeper_claims WHERE lockkeeper_claims.name = lockkeeper_locks.name)
     LIMIT 1000;
 END //

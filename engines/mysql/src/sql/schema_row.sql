@@ -2,7 +2,7 @@
 
 CREATE TABLE IF NOT EXISTS lockkeeper_rows (
     name VARBINARY(640) NOT NULL PRIMARY KEY,
-    -- The claim; empty if the lock is free. A free lock's row stays for a day, since it keeps the last token.
+    -- The claim that has the lock, or had it last. A free lock's row stays for a day, since it keeps the last token.
     id CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     -- The last token handed out, never less than the server's time in microseconds at that moment: so a row
     -- that was removed after long disuse begins again above where it ended (Law 8).
@@ -13,6 +13,7 @@ CREATE TABLE IF NOT EXISTS lockkeeper_rows (
     process BIGINT NOT NULL,
     thread VARCHAR(256) CHARACTER SET utf8mb4 NOT NULL,
     locked_at DATETIME(6) NOT NULL,
+    -- Long ago if the lock is free.
     expires_at DATETIME(6) NOT NULL
 ) ENGINE = InnoDB;
 

@@ -1,1 +1,1 @@
-SELECT CONNECTION_ID() AS connection, @@global.read_only AS read_only
+SELECT CONNECTION_ID(), @@global.read_only, DATABASE(), VERSION() LIKE '%MariaDB%'

@@ -1,0 +1,81 @@
+//! Locks that nobody else wants: the claim stands in the lock's own row. Whoever finds company goes the long way.
+
+use crate::lane::{Joining, Lane, Texts};
+use crate::pool::Pool;
+use crate::queue::{microseconds, permits};
+use lockkeeper_core::{ClaimId, LockName, Place, Result};
+use mysql_async::Value;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+static TEXTS: Texts = Texts {
+    join: include_str!("sql/alone_join.sql"),
+    row: include_str!("sql/alone_row.sql"),
+    joined: include_str!("sql/alone_joined.sql"),
+    leave: include_str!("sql/alone_leave.sql"),
+    leave_many: include_str!("sql/alone_leave_many.sql"),
+    values,
+};
+
+/// What a join is told, on the short way and on the long one: the note is the keeper's bell.
+pub(crate) fn values(Joining { claim, note, .. }: &Joining) -> Vec<Value> {
+    vec![
+        claim.name.as_str().into(),
+        claim.id.to_string().into(),
+        claim.demand.to_string().into(),
+        claim.demand.weight().into(),
+        claim.demand.limit().into(),
+        permits(claim.demand).into(),
+        claim.holder.encode().into(),
+        note.as_str().into(),
+        microseconds(claim.ttl).into(),
+    ]
+}
+
+/// The short way.
+pub(crate) struct Alone {
+    lane: Lane,
+    /// Locks that others want, too, as far as we know: there the short way is a detour.
+    crowded: Mutex<HashSet<LockName>>,
+}
+
+impl Alone {
+    pub(crate) fn new(pool: &Arc<Pool>) -> Self {
+        Self { lane: Lane::new(pool, &TEXTS), crowded: Mutex::default() }
+    }
+
+    fn crowded(&self) -> MutexGuard<'_, HashSet<LockName>> {
+        self.crowded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The claim's place if nobody else stands there; else `None`, and nothing was done.
+    pub(crate) async fn join(&self, joining: &Arc<Joining>) -> Result<Option<Place>> {
+        const MANY: usize = 10_000;
+        let name = &joining.claim.name;
+        if self.crowded().contains(name) {
+            return Ok(None);
+        }
+        let place = self.lane.join(Arc::clone(joining)).await?;
+        if place.is_none() {
+            let mut crowded = self.crowded();
+            if crowded.len() >= MANY {
+                crowded.clear();
+            }
+            crowded.insert(name.clone());
+        }
+        Ok(place.map(Place))
+    }
+
+    /// Whether the claim stood alone, and has left.
+    pub(crate) async fn leave(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        if self.crowded().contains(name) {
+            return Ok(false);
+        }
+        self.lane.leave(name, id).await
+    }
+
+    /// Nobody stands there any more.
+    pub(crate) fn is_free(&self, name: &LockName) {
+        self.crowded().remove(name);
+    }
+}

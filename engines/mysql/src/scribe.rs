@@ -1,0 +1,152 @@
+//! Writes down who holds user locks, for those who look: in the background, and not what is freed again at once.
+
+use crate::config::Settings;
+use crate::pool::{Home, Pool};
+use crate::queue::microseconds;
+use crate::text;
+use crate::user_lock::Key;
+use crate::wire::{Wire, Work};
+use lockkeeper_core::{Claim, ClaimId, Clock, Holder, LockName, Moment, Result, Token, house};
+use mysql_async::Value;
+use mysql_async::prelude::Queryable;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+const WRITE: &str = include_str!("sql/user_lock_write.sql");
+const UNWRITE: &str = include_str!("sql/user_lock_unwrite.sql");
+
+/// A hold is written when it has lasted about this long.
+const MOMENT: Duration = Duration::from_millis(50);
+
+/// The holds of one keeper.
+pub(crate) struct Scribe {
+    pool: Pool,
+    book: Mutex<HashMap<LockName, Entry>>,
+    /// Held while rows are written: to remove one is to wait for that.
+    writing: tokio::sync::Mutex<()>,
+    granted: Notify,
+    closed: AtomicBool,
+}
+
+struct Entry {
+    id: ClaimId,
+    holder: Arc<Holder>,
+    token: Token,
+    wire: Arc<Wire>,
+    since: Moment,
+    written: bool,
+}
+
+impl Scribe {
+    pub(crate) fn open(settings: &Arc<Settings>) -> Arc<Self> {
+        let scribe = Arc::new(Self {
+            pool: Pool::new(settings, Home::House, 2),
+            book: Mutex::default(),
+            writing: tokio::sync::Mutex::default(),
+            granted: Notify::new(),
+            closed: AtomicBool::new(false),
+        });
+        house::handle().spawn(write_in_the_end(Arc::downgrade(&scribe)));
+        scribe
+    }
+
+    fn book(&self) -> MutexGuard<'_, HashMap<LockName, Entry>> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn granted(&self, claim: &Claim, token: Token, wire: &Arc<Wire>) {
+        let entry = Entry {
+            id: claim.id,
+            holder: Arc::clone(&claim.holder),
+            token,
+            wire: Arc::clone(wire),
+            since: Clock::Boot.now(),
+            written: false,
+        };
+        self.book().insert(claim.name.clone(), entry);
+        self.granted.notify_one();
+    }
+
+    /// The lock is about to be freed: nothing must show it any more.
+    pub(crate) async fn freed(&self, name: &LockName) -> Result<()> {
+        let Some(entry) = self.book().remove(name) else { return Ok(()) };
+        if !entry.written {
+            return Ok(());
+        }
+        let _written = self.writing.lock().await;
+        let row = (name.as_str().as_bytes().to_vec(), entry.id.to_string());
+        let work: Work<()> = Box::new(move |conn| {
+            let row = row.clone();
+            Box::pin(async move { conn.exec_drop(UNWRITE, row).await })
+        });
+        self.pool.run("show a lock as free", work).await
+    }
+
+    /// Writes what is not written yet.
+    pub(crate) async fn write(&self) -> Result<()> {
+        let _writing = self.writing.lock().await;
+        let rows = self.rows();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let statement = WRITE.replace("{rows}", &rows.join(","));
+        let work: Work<()> = Box::new(move |conn| {
+            let statement = statement.clone();
+            Box::pin(async move { conn.query_drop(statement).await })
+        });
+        let written = self.pool.run("show who holds", work).await;
+        if written.is_err() {
+            self.book().values_mut().for_each(|entry| entry.written = false);
+        }
+        written
+    }
+
+    /// The rows to write, which count as written from now on; in the order of their names, as everywhere.
+    fn rows(&self) -> Vec<String> {
+        let mut book = self.book();
+        // A connection that is gone holds nothing.
+        book.retain(|_, entry| entry.wire.is_open());
+        let mut rows: Vec<(&LockName, String)> = Vec::new();
+        for (name, entry) in book.iter_mut().filter(|(_, entry)| !entry.written) {
+            let key = Key::of(&entry.wire.database, name);
+            let values: [Value; 7] = [
+                name.as_str().into(),
+                key.value.as_str().into(),
+                entry.id.to_string().into(),
+                entry.holder.encode().into(),
+                entry.wire.number.into(),
+                microseconds(Clock::Boot.now().since(entry.since)).into(),
+                entry.token.0.into(),
+            ];
+            rows.push((name, text::fill(key.row(), &values)));
+            entry.written = true;
+        }
+        rows.sort_by(|one, other| one.0.cmp(other.0));
+        rows.into_iter().map(|(_, row)| row).collect()
+    }
+
+    pub(crate) fn close(&self) {
+        self.closed.store(true, SeqCst);
+        self.granted.notify_one();
+        self.pool.close();
+    }
+}
+
+async fn write_in_the_end(scribe: Weak<Scribe>) {
+    loop {
+        let Some(scribe) = scribe.upgrade().filter(|scribe| !scribe.closed.load(SeqCst)) else { return };
+        // Not for ever: the keeper may end without a word.
+        let granted = tokio::time::timeout(Duration::from_secs(2), scribe.granted.notified()).await;
+        if granted.is_err() {
+            continue;
+        }
+        tokio::time::sleep(MOMENT).await;
+        if let Err(error) = scribe.write().await {
+            tracing::debug!(%error, "could not show who holds; trying again");
+            scribe.granted.notify_one();
+        }
+    }
+}

@@ -1,0 +1,1 @@
+SELECT name FROM lockkeeper_rows WHERE name IN ({names}) AND expires_at > SYSDATE(6)

@@ -1,0 +1,1 @@
+(?, {key}, ?, ?, ?, SYSDATE(6) - INTERVAL ? MICROSECOND, ?)

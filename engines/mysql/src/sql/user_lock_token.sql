@@ -1,0 +1,1 @@
+SELECT NEXTVAL(lockkeeper_tokens) AS token

@@ -1,0 +1,1 @@
+DELETE FROM lockkeeper_holds WHERE name = ? AND id = ?

@@ -1,0 +1,1 @@
+SELECT GET_LOCK({key}, 30) AS got, CONNECTION_ID()

@@ -1,0 +1,119 @@
+//! Many tasks of one keeper, whose requests travel together, and claims that move from the lock's row to the queue.
+
+use lockkeeper::Keeper;
+use lockkeeper_testkit::MariaDb;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+const STYLES: [&str; 2] = ["queue", "row"];
+
+async fn keeper(server: &MariaDb, style: &str) -> Keeper {
+    lockkeeper::connect(format!("{}?style={style}", server.url())).await.expect(style)
+}
+
+/// Nothing is held or wanted any more, in the end.
+async fn until_idle(keeper: &Keeper) {
+    for _ in 0..3000 {
+        if keeper.inspect("").await.expect("a look").is_empty() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("something is left: {:?}", keeper.inspect("").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_that_go_away_leave_nothing_behind() {
+    let server = MariaDb::start();
+    for style in STYLES {
+        let keeper = keeper(&server, style).await;
+        for round in 0..5 {
+            let tasks: Vec<_> = (0..100)
+                .map(|task| {
+                    let lock = keeper.mutex(format!("left/{task}"));
+                    tokio::spawn(async move { lock.lock().await.expect("a lock").release().await })
+                })
+                .collect();
+            tokio::time::sleep(Duration::from_millis(round * 2)).await;
+            for (number, task) in tasks.into_iter().enumerate() {
+                if number % 2 == 0 {
+                    task.abort();
+                } else {
+                    task.await.expect("a task").expect("a release");
+                }
+            }
+        }
+        until_idle(&keeper).await;
+        keeper.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_that_others_want_too_are_told_from_those_that_nobody_wants() {
+    let server = MariaDb::start();
+    for style in STYLES {
+        let keepers = [keeper(&server, style).await, keeper(&server, style).await];
+        let mut guards = Vec::new();
+        for number in 0..10 {
+            guards.push(keepers[0].mutex(format!("mixed/{}", number * 3)).lock().await.expect("a lock"));
+        }
+        let tries = (0..30).map(|number| {
+            let lock = keepers[1].mutex(format!("mixed/{number}"));
+            tokio::spawn(async move { lock.try_lock().await.expect("an answer") })
+        });
+        let tries: Vec<_> = tries.collect();
+        for (number, attempt) in tries.into_iter().enumerate() {
+            assert_eq!(attempt.await.expect("a task").is_none(), number % 3 == 0, "{style}: mixed/{number}");
+        }
+        for guard in guards {
+            guard.release().await.expect(style);
+        }
+        until_idle(&keepers[0]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_at_a_time_holds_with_growing_tokens_while_the_claim_moves() {
+    let server = MariaDb::start();
+    let (held, last) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let mut tasks = Vec::new();
+    for _ in 0..4 {
+        let keeper = keeper(&server, "queue").await;
+        let (held, last) = (Arc::clone(&held), Arc::clone(&last));
+        tasks.push(tokio::spawn(async move {
+            for turn in 0..60 {
+                let guard = keeper.mutex("moving").lock().await.expect("a lock");
+                assert!(!held.swap(true, SeqCst), "two hold");
+                let token = guard.token().expect("a token").0;
+                assert!(last.swap(token, SeqCst) < token, "a token went back");
+                held.store(false, SeqCst);
+                guard.release().await.expect("a release");
+                // Now and then nobody else is there.
+                tokio::time::sleep(Duration::from_millis(turn % 4)).await;
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.expect("a task");
+    }
+    until_idle(&keeper(&server, "queue").await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_finds_claims_in_the_row_and_in_the_queue() {
+    let server = MariaDb::start();
+    let connect = || lockkeeper::Connect::to(server.url()).ttl(Duration::from_secs(2)).connect();
+    let keeper = connect().await.expect("a keeper");
+    let alone = keeper.mutex("alone").lock().await.expect("a lock");
+    let wanted = keeper.mutex("wanted").lock().await.expect("a lock");
+    let other = connect().await.expect("a keeper");
+    assert!(other.mutex("wanted").try_lock().await.expect("an answer").is_none());
+    // Longer than the TTL.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    for name in ["alone", "wanted"] {
+        assert!(other.mutex(name).try_lock().await.expect("an answer").is_none(), "{name}");
+    }
+    alone.release().await.expect("it was kept");
+    wanted.release().await.expect("it was kept");
+}
