@@ -3,8 +3,9 @@
 use crate::bench::{Bench, soon, soon_held};
 use lockkeeper::{Clock, Error, Keeper, State};
 
-/// Evicts the holder of a lock.
+/// Evicts the holder of a lock. Another keeper's hold may be shown a moment after its grant only.
 pub(super) async fn evict_holder(bench: &Bench, keeper: &Keeper, name: &str) {
+    bench.until("the hold is shown", async || bench.look(keeper, name).await.is_some()).await;
     let lock = bench.look(keeper, name).await.expect("the lock is in use");
     let holder = lock.holders().next().expect("a holder").id.clone();
     assert!(keeper.evict(name, &holder).await.expect("an answer"), "the holder was there");
