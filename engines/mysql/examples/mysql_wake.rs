@@ -94,8 +94,8 @@ async fn main() -> mysql_async::Result<()> {
             Way::Gate => (f64::from(WAITERS) / 30.0, WAITERS),
         };
         println!(
-            "{way:?}: {median:.2} ms at the median, {requests:.1} requests for a join and a hand-over; {WAITERS} idle waiters: \
-             {idle:.2} queries a second on {connections} connection(s)"
+            "{way:?}: {median:.2} ms at the median, {requests:.1} requests for a join and a hand-over; {WAITERS} idle waiters, \
+             reckoned: {idle:.2} queries a second on {connections} connection(s)"
         );
     }
     Ok(())

@@ -97,7 +97,7 @@ async fn look_out(pool: Arc<Pool>, lookout: Arc<Lookout>) {
         });
         match pool.run("look which locks are free", work).await {
             Ok(held) => {
-                let held = held.iter().map(|name| LockName::from_engine(&*String::from_utf8_lossy(name)));
+                let held = held.iter().map(|name| LockName::from_engine(&String::from_utf8_lossy(name)));
                 lookout.looked(&names, &held.collect());
             }
             Err(error) => tracing::debug!(%error, "could not look which locks are free; trying again"),

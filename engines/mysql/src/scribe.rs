@@ -85,10 +85,10 @@ impl Scribe {
         self.pool.run("show a lock as free", work).await
     }
 
-    /// Writes what is not written yet.
-    pub(crate) async fn write(&self) -> Result<()> {
+    /// Writes the holds that are that old and not written yet.
+    pub(crate) async fn write(&self, age: Duration) -> Result<()> {
         let _writing = self.writing.lock().await;
-        let rows = self.rows();
+        let rows = self.rows(age);
         if rows.is_empty() {
             return Ok(());
         }
@@ -105,12 +105,18 @@ impl Scribe {
     }
 
     /// The rows to write, which count as written from now on; in the order of their names, as everywhere.
-    fn rows(&self) -> Vec<String> {
+    fn rows(&self, age: Duration) -> Vec<String> {
+        let now = Clock::Boot.now();
         let mut book = self.book();
         // A connection that is gone holds nothing.
         book.retain(|_, entry| entry.wire.is_open());
         let mut rows: Vec<(&LockName, String)> = Vec::new();
         for (name, entry) in book.iter_mut().filter(|(_, entry)| !entry.written) {
+            if now.since(entry.since) < age {
+                // Its turn comes with the next ones'.
+                self.granted.notify_one();
+                continue;
+            }
             let key = Key::of(&entry.wire.database, name);
             let values: [Value; 7] = [
                 name.as_str().into(),
@@ -118,7 +124,7 @@ impl Scribe {
                 entry.id.to_string().into(),
                 entry.holder.encode().into(),
                 entry.wire.number.into(),
-                microseconds(Clock::Boot.now().since(entry.since)).into(),
+                microseconds(now.since(entry.since)).into(),
                 entry.token.0.into(),
             ];
             rows.push((name, text::fill(key.row(), &values)));
@@ -144,7 +150,7 @@ async fn write_in_the_end(scribe: Weak<Scribe>) {
             continue;
         }
         tokio::time::sleep(MOMENT).await;
-        if let Err(error) = scribe.write().await {
+        if let Err(error) = scribe.write(MOMENT).await {
             tracing::debug!(%error, "could not show who holds; trying again");
             scribe.granted.notify_one();
         }

@@ -190,7 +190,7 @@ impl Connections for Source {
     }
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
-        self.scribe.write().await?;
+        self.scribe.write(Duration::ZERO).await?;
         self.holders.list(prefix, at_most).await
     }
 
