@@ -75,7 +75,8 @@ impl Suite {
         if helper::is_asked_for() {
             return helper::run();
         }
-        let arguments = Arguments::from_args();
+        let mut arguments = Arguments::from_args();
+        arguments.test_threads = arguments.test_threads.or_else(threads);
         let started = Arc::new(Started {
             subject: OnceLock::new(),
             start: std::sync::Mutex::new(Some(Box::new(start))),
@@ -110,6 +111,12 @@ impl Suite {
             Ok(())
         })
     }
+}
+
+/// As many as Rust's own test programs are told to use, or two for each core: most cases wait.
+fn threads() -> Option<usize> {
+    let told = std::env::var("RUST_TEST_THREADS").ok().and_then(|threads| threads.parse().ok());
+    told.or_else(|| std::thread::available_parallelism().ok().map(|cores| 2 * cores.get()))
 }
 
 type Start = Box<dyn FnOnce() -> Subject + Send>;
