@@ -13,6 +13,7 @@ mod owners;
 mod permits;
 mod processes;
 mod reading;
+mod refusals;
 mod tokens;
 mod trying;
 
@@ -133,6 +134,7 @@ pub(crate) fn all() -> Vec<Case> {
         names::bad_names_are_refused_before_anything_is_sent [];
         names::names_that_look_alike_are_different_locks [];
         names::mutex_and_semaphore_of_one_name_are_refused [Permits];
+        refusals::what_a_style_lacks_is_refused_with_a_way_out [];
         faces::several_locks_are_had_all_or_none [];
         faces::several_locks_in_any_order_do_not_deadlock [];
         faces::one_lost_lock_of_several_is_the_loss_of_all [];

@@ -11,8 +11,9 @@
 //! }
 //! ```
 //!
-//! Every case is a test of its own name. A case that needs an ability the engine does not have is listed as
-//! ignored, with the reason; so is one the engine's author excluded with [`Suite::cannot`].
+//! Every case is a test of its own name. A case that needs an ability the engine does not have is no test of it and
+//! is named with the reason before the tests; so is one the engine's author left out with [`Suite::cannot`]. That
+//! what a style lacks is refused properly is a case of its own.
 
 pub mod bench;
 mod cases;

@@ -6,6 +6,7 @@ use crate::helper;
 use libtest_mimic::{Arguments, Trial};
 use lockkeeper::Abilities;
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -59,7 +60,7 @@ impl Suite {
         Self { abilities, cannot: Vec::new() }
     }
 
-    /// Excludes a case that this engine cannot do by its nature; the reason is shown.
+    /// Leaves out a case that this engine cannot do by its nature; the reason is shown.
     ///
     /// # Panics
     /// When there is no such case: then the exclusion is out of date.
@@ -74,29 +75,48 @@ impl Suite {
         if helper::is_asked_for() {
             return helper::run();
         }
-        let arguments = Arguments::from_args();
+        let mut arguments = Arguments::from_args();
+        arguments.test_threads = arguments.test_threads.or_else(threads);
         let started = Arc::new(Started {
             subject: OnceLock::new(),
             start: std::sync::Mutex::new(Some(Box::new(start))),
         });
-        let trials = cases::all().into_iter().map(|case| self.trial(case, &started)).collect();
+        let mut elsewhere: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let mut trials = Vec::new();
+        for case in cases::all() {
+            match self.reason_against(&case) {
+                Some(reason) => elsewhere.entry(reason).or_default().push(case.name),
+                None => trials.push(self.trial(case, &started)),
+            }
+        }
+        if !arguments.list && arguments.filter.is_none() {
+            for (reason, cases) in elsewhere {
+                eprintln!("not here, since {reason}: {}", cases.join(", "));
+            }
+        }
         libtest_mimic::run(&arguments, trials).exit_code()
     }
 
-    fn trial(&self, case: Case, started: &Arc<Started>) -> Trial {
+    /// Why the case says nothing about this engine and style, if so.
+    fn reason_against(&self, case: &Case) -> Option<&'static str> {
         let by_author = self.cannot.iter().find(|(name, _)| *name == case.name).map(|(_, reason)| *reason);
-        let reason = by_author.or_else(|| case.needs.iter().find_map(|need| need.missing(&self.abilities)));
+        by_author.or_else(|| case.needs.iter().find_map(|need| need.missing(&self.abilities)))
+    }
+
+    fn trial(&self, case: Case, started: &Arc<Started>) -> Trial {
         let abilities = self.abilities;
         let started = Arc::clone(started);
-        let trial = Trial::test(case.name, move || {
+        Trial::test(case.name, move || {
             run_case(&case, abilities, started.subject());
             Ok(())
-        });
-        match reason {
-            Some(reason) => trial.with_kind(format!("cannot: {reason}")).with_ignored_flag(true),
-            None => trial,
-        }
+        })
     }
+}
+
+/// As many as Rust's own test programs are told to use, or two for each core: most cases wait.
+fn threads() -> Option<usize> {
+    let told = std::env::var("RUST_TEST_THREADS").ok().and_then(|threads| threads.parse().ok());
+    told.or_else(|| std::thread::available_parallelism().ok().map(|cores| 2 * cores.get()))
 }
 
 type Start = Box<dyn FnOnce() -> Subject + Send>;

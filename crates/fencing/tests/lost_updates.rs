@@ -50,7 +50,7 @@ fn write(path: &Path, token: Token, protection: Protection, number: u64) -> bool
 
 async fn keeper(directory: &Path) -> Keeper {
     let url = format!("sqlite:{}", directory.join("locks.db").display());
-    Connect::to(url).ttl(Duration::from_millis(400)).connect().await.unwrap()
+    Connect::to(url).ttl(Duration::from_secs(2)).connect().await.unwrap()
 }
 
 /// The process to stop; does nothing in a usual test run.

@@ -200,11 +200,11 @@ async fn an_idle_lock_leaves_only_a_trace_that_ends() {
 #[tokio::test]
 async fn scripts_are_loaded_again_when_the_server_has_forgotten_them() {
     let redis = Redis::start();
-    let keeper = try_keeper(&redis.url(), Duration::from_millis(300)).await.unwrap();
+    let keeper = try_keeper(&redis.url(), Duration::from_secs(2)).await.unwrap();
     let mut direct = direct(redis.port()).await;
     let guards = [keeper.mutex("a").lock().await.unwrap(), keeper.mutex("b").lock().await.unwrap()];
     let _: () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut direct).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(600)).await; // two TTLs: only renewals can keep the locks
+    tokio::time::sleep(Duration::from_secs(4)).await; // two TTLs: only renewals can keep the locks
     for guard in guards {
         assert_eq!(guard.state(), State::Held);
         let _: () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut direct).await.unwrap();

@@ -41,13 +41,13 @@ async fn a_user_with_just_the_named_permissions_can_lock() {
     let _: () = command.query_async(&mut direct).await.unwrap();
     for style in ["queue", "plain"] {
         let url = format!("redis://keeper:secret@127.0.0.1:{}?style={style}", redis.port());
-        let keeper = try_keeper(&url, Duration::from_millis(500)).await.unwrap();
+        let keeper = try_keeper(&url, Duration::from_secs(2)).await.unwrap();
         let guard = keeper.mutex(style).lock().await.unwrap();
         let waiting = tokio::spawn({
             let mutex = keeper.mutex(style);
             async move { mutex.lock().await }
         });
-        tokio::time::sleep(Duration::from_millis(600)).await; // renewals, too
+        tokio::time::sleep(Duration::from_secs(2)).await; // renewals, too
         assert_eq!(keeper.inspect("").await.unwrap().len(), 1);
         guard.release().await.unwrap();
         let guard = soon("the next one holds", waiting).await.unwrap().unwrap();
