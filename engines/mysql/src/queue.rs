@@ -6,15 +6,16 @@ use crate::fault::ENGINE;
 use crate::lane::Joining;
 use crate::pool::{Home, Pool};
 use crate::styles::QUEUE;
+use crate::wire::Work;
 use crate::{bell, keep, text};
 use lockkeeper_core::{
     Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Kept, Left, LockName, LockView, Place,
     Queue, Renewal, Result, Shape, Token, grant, house,
 };
 use lockkeeper_sql_common::{ClaimRow, Seen, Waiter, Waiters, lock_views};
+use mysql_async::Params;
 use mysql_async::prelude::Queryable;
-use mysql_async::{Params, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -29,6 +30,7 @@ const KEEP: &str = include_str!("sql/queue_keep.sql");
 const ALIVE: &str = include_str!("sql/queue_alive.sql");
 const LOOK: &str = include_str!("sql/queue_look.sql");
 const FITTING: &str = include_str!("sql/queue_fitting.sql");
+const LIST_ALONE: &str = include_str!("sql/alone_list.sql");
 const LIST: &str = include_str!("sql/queue_list.sql");
 
 const CLEAN_EVERY: Duration = Duration::from_secs(3600);
@@ -196,19 +198,22 @@ impl Queue for TableQueue {
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
         let prefix = prefix.as_bytes().to_vec();
-        let rows: Vec<ListRow> = self
-            .quick
-            .run(
-                "list locks",
-                Box::new(move |conn| {
-                    let [prefix, length] = [prefix.clone().into(), Value::from(prefix.len())];
-                    let both = [&prefix, &length, &prefix, &prefix, &length, &prefix].map(Value::clone);
-                    let params: Vec<Value> = both.into_iter().chain([at_most.into()]).collect();
-                    Box::pin(async move { conn.exec(LIST, params).await })
-                }),
-            )
-            .await?;
-        Ok(lock_views(rows.into_iter().map(claim_row)))
+        let work: Work<Vec<ListRow>> = Box::new(move |conn| {
+            let params = (prefix.clone(), prefix.len(), prefix.clone(), at_most);
+            Box::pin(async move {
+                // In this order: a claim that stands alone may move to the queue meanwhile, but not back.
+                let alone: Vec<ListRow> = conn.exec(LIST_ALONE, params.clone()).await?;
+                let mut rows: Vec<ListRow> = conn.exec(LIST, params).await?;
+                let queued: HashSet<String> = rows.iter().map(|row| row.1.clone()).collect();
+                rows.extend(alone.into_iter().filter(|row| !queued.contains(&row.1)));
+                Ok(rows)
+            })
+        });
+        let mut rows = self.quick.run("list locks", work).await?;
+        rows.sort_by(|one, other| (&one.0, one.4).cmp(&(&other.0, other.4)));
+        let mut views = lock_views(rows.into_iter().map(claim_row));
+        views.truncate(at_most);
+        Ok(views)
     }
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
