@@ -6,8 +6,14 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// Who has gathered for so long does not wait for the requests under way: their tasks may be alive and yet not run, such
+/// as a branch of a `select!` whose other branch does something else.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// How an engine sends several asks as one request.
 pub trait Batch: Send + Sync + 'static {
@@ -74,7 +80,12 @@ impl<B: Batch> Batcher<B> {
             }
         };
         match answer {
-            Ok(receiver) => receiver.await.ok(),
+            Ok(mut receiver) => loop {
+                match timeout(PATIENCE, &mut receiver).await {
+                    Ok(answer) => return answer.ok(),
+                    Err(_) => self.0.one_more(),
+                }
+            },
             Err(ask) => {
                 let _turn = Turn(Arc::clone(&self.0));
                 self.0.batch.send(&[ask]).await.pop()
@@ -86,6 +97,12 @@ impl<B: Batch> Batcher<B> {
 impl<B: Batch> Inner<B> {
     fn state(&self) -> MutexGuard<'_, State<B>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends those who have gathered, however many requests are under way.
+    fn one_more(self: &Arc<Self>) {
+        self.state().under_way += 1;
+        drop(Turn(Arc::clone(self)));
     }
 
     /// Those who travel next, without those who have gone.
@@ -251,6 +268,17 @@ mod tests {
         slow.0.may_answer.add_permits(1);
         assert_eq!(tasks.remove(1).await.unwrap(), Some(1));
         assert_eq!(slow.sent(), [[0], [1]]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_is_never_run_holds_nobody_up_for_ever() {
+        let (slow, batcher) = batcher(1);
+        let mut idle = std::pin::pin!(batcher.ask(0));
+        assert!(timeout(Duration::ZERO, &mut idle).await.is_err());
+        slow.0.may_answer.add_permits(2);
+        assert_eq!(batcher.ask(1).await, Some(1));
+        assert_eq!(idle.await, Some(1));
+        assert_eq!(batcher.0.state().under_way, 0);
     }
 
     #[tokio::test]
