@@ -6,6 +6,7 @@ use crate::failure::{Failure, code};
 use crate::keys;
 use crate::lapse;
 use crate::protocol::{Mode, Request, Stat, Step};
+use crate::recent::Recent;
 use crate::session::Session;
 use crate::sessions::Sessions;
 use lockkeeper_core::{
@@ -20,11 +21,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(crate) struct Common {
     pub(crate) sessions: Sessions,
     pub(crate) book: Book,
+    pub(crate) recent: Recent,
 }
 
 impl Common {
     pub(crate) fn start(sessions: Sessions) -> Arc<Self> {
-        let common = Arc::new(Self { sessions, book: Book::default() });
+        let common = Arc::new(Self { sessions, book: Book::default(), recent: Recent::default() });
         lapse::start(&common);
         common
     }

@@ -1,18 +1,23 @@
 //! Joining the fair queue: create the node and see whether it is alone, in one round trip.
 
 use crate::book::Node;
-use crate::common::token_of;
+use crate::common::{check_owner, token_of};
 use crate::content::Content;
 use crate::failure::{ENGINE, Failure, code};
-use crate::keys::nodes_of;
+use crate::keys::{self, nodes_of};
 use crate::look::Look;
-use crate::protocol::{self, Mode, Outcome, Request, Step};
+use crate::protocol::{self, Created, Mode, Outcome, Request, Step};
 use crate::queue::ZooKeeperQueue;
+use crate::recent::Last;
 use crate::session::{Session, all_done};
 use lockkeeper_core::{Claim, Demand, Error, Joined, Place, Result};
 
 /// How often a lock's directory may vanish under our hands: the server removes it when it is empty.
 const PARENT_TRIES: usize = 5;
+
+fn failed(failure: Failure) -> Error {
+    failure.into_error("join the queue")
+}
 
 impl ZooKeeperQueue {
     /// Creates the claim's node and touches its directory, whose answer tells whether the claim is alone there: then
@@ -24,10 +29,8 @@ impl ZooKeeperQueue {
         claim: &Claim,
         directory: &str,
     ) -> Result<Joined> {
-        let failed = |failure: Failure| failure.into_error("join the queue");
         let common = &self.0;
-        let naming = common.sessions.settings().naming;
-        let path = format!("{directory}/{}", naming.prefix(claim.id, claim.demand));
+        let path = self.path(claim, directory);
         let data = Content::of(claim, claim.demand, None);
         let acl = &common.sessions.settings().acl;
         let steps = [
@@ -62,6 +65,42 @@ impl ZooKeeperQueue {
             }
         }
         Err(Error::temporary(ENGINE, "join the queue", "its directory vanished again and again"))
+    }
+
+    /// Creates the claim's node where this keeper's last claim was alone. If it is the next one, nobody was there in
+    /// between, and it is alone without a look. `None` if the directory is gone, and nothing was made.
+    pub(crate) async fn create_next(
+        &self,
+        session: &Session,
+        claim: &Claim,
+        directory: &str,
+        last: Last,
+    ) -> Result<Option<Joined>> {
+        let common = &self.0;
+        let data = Content::of(claim, claim.demand, None);
+        let request = common.create(&self.path(claim, directory), &data, Mode::EphemeralSequential);
+        let epoch = session.epoch();
+        common.book.sending(claim.id, session.id(), epoch);
+        let Created { path, stat } =
+            match session.one(request, protocol::read_created).within(common.limit()).await {
+                Err(Failure::Refused(code::NO_NODE)) => return Ok(None),
+                created => created.map_err(failed)?,
+            };
+        check_owner(session, &stat).map_err(failed)?;
+        let czxid = stat.czxid;
+        let node = Node { session: session.id(), path, czxid, version: None, token: czxid };
+        common.book.made(claim.id, node.clone(), epoch);
+        let children = if last.is_followed_by(&node) {
+            Vec::new()
+        } else {
+            session.children(directory, common.limit()).await.map_err(failed)?
+        };
+        self.joined(session, claim, &node, &children).await.map(Some)
+    }
+
+    fn path(&self, claim: &Claim, directory: &str) -> String {
+        let naming = self.0.sessions.settings().naming;
+        format!("{directory}/{}", naming.prefix(claim.id, claim.demand))
     }
 
     /// Notes the node that was made, if its session is still in use; says whether it is alone in its directory.
@@ -105,6 +144,9 @@ impl ZooKeeperQueue {
             return Err(mismatch);
         }
         self.0.book.renewed(claim.id, claim.ttl);
+        if children.iter().all(|child| !keys::is_claim(child) || node.path.ends_with(child.as_str())) {
+            self.0.book.is_alone(claim.id);
+        }
         self.0.book.waits_for(claim.id, look.blocker_paths(directory));
         // The sequence counts from zero again when the directory was removed; the transaction never does.
         let token = token_of(node.token);

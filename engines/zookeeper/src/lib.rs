@@ -17,6 +17,7 @@ mod look;
 mod plain;
 mod protocol;
 mod queue;
+mod recent;
 mod session;
 mod sessions;
 mod sweep;
