@@ -25,6 +25,7 @@ mod transport;
 mod tree;
 mod wait;
 mod wire;
+mod writes;
 
 use config::{PLAIN, QUEUE, Settings};
 use failure::ENGINE;
