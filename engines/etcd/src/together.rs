@@ -132,7 +132,7 @@ fn answers(answer: Answer<TxnResponse>, count: usize) -> Vec<Outcome> {
     let Answer { value: TxnResponse { header, responses, .. }, retried } = answer;
     let parts = responses.into_iter().filter_map(|part| match part.response {
         Some(Response::ResponseTxn(value)) => {
-            Some(Ok(Answer { value: TxnResponse { header: header.clone(), ..value }, retried }))
+            Some(Ok(Answer { value: TxnResponse { header, ..value }, retried }))
         }
         _ => None,
     });
