@@ -1,5 +1,5 @@
 //! Uncontended lock and release against the floor (two bare transactions) and etcd's own Lock and Unlock calls, all
-//! in one run on one server; ratios are medians of the rounds: `cargo run --release -p lockkeeper-etcd --example etcd_floor`.
+//! in one run on one server; ratios are medians of the rounds, with their quartiles: `cargo run --release -p lockkeeper-etcd --example etcd_floor`.
 
 #[allow(dead_code)]
 #[path = "../src/generated.rs"]
@@ -35,21 +35,19 @@ async fn main() {
             ours.push(rate(tasks, |task| our_pairs(keeper.clone(), task)).await);
             theirs.push(rate(tasks, |task| lock_calls(channel.clone(), lease, task)).await);
         }
-        let beside =
-            |others: &[f64]| median(ours.iter().zip(others).map(|(ours, other)| ours / other).collect());
-        let (of_floor, of_theirs) = (beside(&floor), beside(&theirs));
-        let (floor, ours, theirs) = (median(floor), median(ours), median(theirs));
-        println!(
-            "{tasks:2} tasks, pairs/s: lockkeeper {ours:.0}, floor {floor:.0} ({of_floor:.2} of it), \
-             Lock/Unlock {theirs:.0} ({of_theirs:.2} of it)"
-        );
+        println!("{tasks} tasks: lockkeeper {:.0} pairs/s", quartiles(ours.clone())[1]);
+        for (name, others) in [("the floor", floor), ("Lock/Unlock", theirs)] {
+            let [low, ratio, high] =
+                quartiles(ours.iter().zip(&others).map(|(ours, other)| ours / other).collect());
+            println!("  {ratio:.2} of {name} ({low:.2} to {high:.2}), {:.0} pairs/s", quartiles(others)[1]);
+        }
     }
     keeper.close().await;
 }
 
-fn median(mut rates: Vec<f64>) -> f64 {
-    rates.sort_by(f64::total_cmp);
-    rates[rates.len() / 2]
+fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    [1, 2, 3].map(|quarter| values[values.len() * quarter / 4])
 }
 
 /// Pairs per second of so many tasks at once.

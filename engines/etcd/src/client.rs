@@ -39,7 +39,7 @@ pub(crate) struct Client {
 }
 
 /// An answer, and whether earlier tries of the same request failed and may still take effect.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Answer<T> {
     pub(crate) value: T,
     pub(crate) retried: bool,
@@ -76,7 +76,7 @@ impl Client {
         self.members.avoid(member, silent);
     }
 
-    pub(crate) async fn txn(&self, request: TxnRequest) -> Result<Answer<TxnResponse>, Failure> {
+    pub(crate) async fn txn(&self, request: &TxnRequest) -> Result<Answer<TxnResponse>, Failure> {
         self.call(request, |channel, request| async move { kv(channel).txn(request).await }).await
     }
 
@@ -84,19 +84,19 @@ impl Client {
     pub(crate) async fn delete(&self, key: Key) -> Result<Answer<bool>, Failure> {
         let request = DeleteRangeRequest { key };
         let answer =
-            self.call(request, |channel, request| async move { kv(channel).delete_range(request).await });
+            self.call(&request, |channel, request| async move { kv(channel).delete_range(request).await });
         let Answer { value, retried } = answer.await?;
         Ok(Answer { value: value.deleted > 0, retried })
     }
 
     pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
-        let answer = self.call(request, |channel, request| async move { kv(channel).range(request).await });
+        let answer = self.call(&request, |channel, request| async move { kv(channel).range(request).await });
         Ok(answer.await?.value)
     }
 
     pub(crate) async fn lease_grant(&self, ttl_seconds: i64) -> Result<LeaseGrantResponse, Failure> {
         let request = LeaseGrantRequest { ttl: ttl_seconds };
-        let answer = self.call(request, |channel, request| async move {
+        let answer = self.call(&request, |channel, request| async move {
             LeaseClient::new(channel).lease_grant(request).await
         });
         Ok(answer.await?.value)
@@ -104,7 +104,7 @@ impl Client {
 
     pub(crate) async fn lease_revoke(&self, id: i64) -> Result<(), Failure> {
         let request = LeaseRevokeRequest { id };
-        let answer = self.call(request, |channel, request| async move {
+        let answer = self.call(&request, |channel, request| async move {
             LeaseClient::new(channel).lease_revoke(request).await
         });
         answer.await.map(|_| ())
@@ -122,7 +122,7 @@ impl Client {
 
     async fn time_to_live(&self, id: i64, keys: bool) -> Result<LeaseTimeToLiveResponse, Failure> {
         let request = LeaseTimeToLiveRequest { id, keys };
-        let answer = self.call(request, |channel, request| async move {
+        let answer = self.call(&request, |channel, request| async move {
             let mut lease = LeaseClient::new(channel).max_decoding_message_size(LARGEST_ANSWER_BYTES);
             lease.lease_time_to_live(request).await
         });
@@ -157,17 +157,18 @@ impl Client {
     /// make may be repeated: claims are known by their ids (Law 4).
     async fn call<Q: Clone, R, F: Sending<R>>(
         &self,
-        request: Q,
+        request: &Q,
         send: impl Fn(Channel, Request<Q>) -> F,
     ) -> Result<Answer<R>, Failure> {
         let give_up_at = Instant::now() + self.times.ttl / 2;
         let mut tries = 0;
         loop {
             let member = self.members.current();
-            let failure = match self.once(&member, request.clone(), &send).await {
+            let mut failure = match self.once(&member, request.clone(), &send).await {
                 Ok(value) => return Ok(Answer { value, retried: tries > 0 }),
                 Err(failure) => failure,
             };
+            failure.retried = tries > 0;
             tries += 1;
             if !failure.may_pass() || Instant::now() >= give_up_at {
                 return Err(failure);
@@ -189,7 +190,6 @@ impl Client {
     ) -> Result<R, Failure> {
         let limit = self.times.request;
         let mut request = Request::new(message);
-        request.set_timeout(limit);
         self.sign(member, request.metadata_mut()).await?;
         match timeout(limit, send(member.channel.clone(), request)).await {
             Ok(Ok(response)) => Ok(response.into_inner()),

@@ -6,18 +6,20 @@ use std::time::Duration;
 use tonic::{Code, Status};
 
 /// A failed call.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Failure {
     status: Box<Status>,
     silence: bool,
     hopeless: bool,
+    /// Earlier tries of the same request failed, too, and may still take effect.
+    pub(crate) retried: bool,
 }
 
 impl Failure {
     /// No answer within the time limit.
     pub(crate) fn silence(limit: Duration) -> Self {
         let status = Status::deadline_exceeded(format!("no answer within {limit:?}"));
-        Self { status: Box::new(status), silence: true, hopeless: false }
+        Self { status: Box::new(status), silence: true, hopeless: false, retried: false }
     }
 
     /// Another try would fail in the same way.
@@ -70,7 +72,7 @@ impl Failure {
 
 impl From<Status> for Failure {
     fn from(status: Status) -> Self {
-        Self { status: Box::new(status), silence: false, hopeless: false }
+        Self { status: Box::new(status), silence: false, hopeless: false, retried: false }
     }
 }
 

@@ -20,7 +20,7 @@ impl Parts {
         let lease = self.lease.fresh().await?;
         let neglected_at = lease.as_of.plus(claim.ttl + self.lease.slack());
         let entry = self.claims.joining(claim, lease.id, neglected_at);
-        let answer = self.client.txn(request(claim, &entry, lease)).await;
+        let answer = self.together.txn(&claim.name, request(claim, &entry, lease)).await;
         let answer = answer.map_err(|failure| self.not_joined(failure, lease))?;
         let may_arrive = answer.retried || entry.may_arrive;
         self.claims.change(claim.id, |entry| entry.may_arrive = may_arrive);
@@ -71,7 +71,7 @@ impl Parts {
     /// The transaction has put nothing: because the claim is there (Law 4), because it has been left already, or
     /// because the lock is in use with another shape (Law 6).
     async fn found(&self, claim: &Claim, entry: &Entry) -> Result<(i64, Look)> {
-        let answer = self.client.txn(why(claim, &entry.key)).await;
+        let answer = self.client.txn(&why(claim, &entry.key)).await;
         let answers = ranges(answer.map_err(|failure| failure.into_error(DOING))?.value);
         let first = |index: usize| answers.get(index).and_then(|answer| answer.kvs.first());
         if let Some(own) = first(0) {
@@ -117,7 +117,7 @@ impl Parts {
         reads.extend(look::requests(claim, nearest_only, Some(place)));
         let request = TxnRequest { success: reads, ..TxnRequest::default() };
         let answer =
-            self.client.txn(request).await.map_err(|failure| failure.into_error("look at the queue"))?;
+            self.client.txn(&request).await.map_err(|failure| failure.into_error("look at the queue"))?;
         let revision = answer.value.header.map_or(0, |header| header.revision);
         let mut answers = ranges(answer.value);
         if answers.is_empty() {

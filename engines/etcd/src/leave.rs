@@ -32,7 +32,9 @@ impl Parts {
         let left = match entry.place {
             _ if entry.may_arrive => self.undo(claim, &entry).await,
             // The key may be another claim's by the time this arrives (Q7).
-            Some(place) => self.delete_created_at(&entry.key, place).await,
+            Some(place) => {
+                deleted(self.together.txn(&claim.name, delete_created_at(&entry.key, place)).await)
+            }
             None => self.client.delete(entry.key.clone()).await,
         };
         let Answer { value: was_there, retried } =
@@ -43,15 +45,6 @@ impl Parts {
         Ok(if was_there || by_us { Left::Left } else { Left::NotThere })
     }
 
-    /// Deletes the key if it was created at this revision; says whether it was there.
-    pub(crate) async fn delete_created_at(&self, key: &Key, revision: i64) -> Result<Answer<bool>, Failure> {
-        let delete = Request::RequestDeleteRange(DeleteRangeRequest { key: key.clone() });
-        let compare = vec![created_at(Span::key(key), revision)];
-        let success = vec![RequestOp { request: Some(delete) }];
-        let answer = self.client.txn(TxnRequest { compare, success, failure: vec![] }).await?;
-        Ok(Answer { value: was_deleted(&answer.value), retried: answer.retried })
-    }
-
     async fn undo(&self, claim: &Claim, entry: &Entry) -> Result<Answer<bool>, Failure> {
         let lease = self.grave_lease().await?;
         let key = keys::tombstone(&claim.name, claim.id);
@@ -59,8 +52,7 @@ impl Parts {
         let delete = DeleteRangeRequest { key: entry.key.clone() };
         let both = [Request::RequestDeleteRange(delete), Request::RequestPut(put)];
         let success = both.map(|request| RequestOp { request: Some(request) }).into();
-        let answer = self.client.txn(TxnRequest { success, ..TxnRequest::default() }).await?;
-        Ok(Answer { value: was_deleted(&answer.value), retried: answer.retried })
+        deleted(self.client.txn(&TxnRequest { success, ..TxnRequest::default() }).await)
     }
 
     async fn grave_lease(&self) -> Result<i64, Failure> {
@@ -77,9 +69,18 @@ impl Parts {
     }
 }
 
+/// Deletes the key if it was created at this revision.
+pub(crate) fn delete_created_at(key: &Key, revision: i64) -> TxnRequest {
+    let delete = Request::RequestDeleteRange(DeleteRangeRequest { key: key.clone() });
+    let compare = vec![created_at(Span::key(key), revision)];
+    TxnRequest { compare, success: vec![RequestOp { request: Some(delete) }], failure: vec![] }
+}
+
 /// Whether the transaction deleted something.
-fn was_deleted(response: &TxnResponse) -> bool {
+pub(crate) fn deleted(answer: Result<Answer<TxnResponse>, Failure>) -> Result<Answer<bool>, Failure> {
+    let Answer { value, retried } = answer?;
     let deleted =
         |part: &Response| matches!(part, Response::ResponseDeleteRange(answer) if answer.deleted > 0);
-    response.responses.iter().filter_map(|part| part.response.as_ref()).any(deleted)
+    let value = value.responses.iter().filter_map(|part| part.response.as_ref()).any(deleted);
+    Ok(Answer { value, retried })
 }

@@ -16,6 +16,7 @@ mod look;
 mod members;
 mod queue;
 mod stream;
+mod together;
 mod value;
 mod watches;
 

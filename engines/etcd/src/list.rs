@@ -3,6 +3,7 @@
 use crate::generated::range_request::{SortOrder, SortTarget};
 use crate::generated::{KeyValue, RangeRequest};
 use crate::keys::{self, Span};
+use crate::leave::{delete_created_at, deleted};
 use crate::queue::Parts;
 use crate::value::Value;
 use futures_util::future::join_all;
@@ -73,7 +74,8 @@ impl Parts {
             })
         };
         let Some(meant) = found.kvs.into_iter().find(is_meant) else { return Ok(false) };
-        let answer = self.delete_created_at(&meant.key, meant.create_revision).await.map_err(failed)?;
+        let request = delete_created_at(&meant.key, meant.create_revision);
+        let answer = deleted(self.together.txn(name, request).await).map_err(failed)?;
         Ok(answer.retried || answer.value)
     }
 }

@@ -14,6 +14,7 @@ use crate::lease::Lease;
 use crate::leave::Graves;
 use crate::look;
 use crate::stream;
+use crate::together::Together;
 use crate::value::Value;
 use crate::watches::Watches;
 use lockkeeper_core::{
@@ -43,6 +44,7 @@ pub(crate) struct Etcd {
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) client: Arc<Client>,
+    pub(crate) together: Together,
     pub(crate) lease: Arc<Lease>,
     pub(crate) watches: Arc<Watches>,
     pub(crate) claims: Claims,
@@ -57,6 +59,7 @@ impl Etcd {
         let lease = Arc::new(Lease::grant(Arc::clone(&client)).await?);
         let watches = Arc::new(Watches::default());
         let parts = Arc::new(Parts {
+            together: Together::new(&client),
             client: Arc::clone(&client),
             lease: Arc::clone(&lease),
             watches: Arc::clone(&watches),
@@ -144,7 +147,7 @@ impl Parts {
         for part in unknown.chunks(OPERATIONS) {
             let gets = part.iter().map(|(_, key)| look::range_op(get(key, true)));
             let request = TxnRequest { success: gets.collect(), ..TxnRequest::default() };
-            let answer = self.client.txn(request).await.map_err(|failure| failure.into_error("renew"))?;
+            let answer = self.client.txn(&request).await.map_err(|failure| failure.into_error("renew"))?;
             let found = ranges(answer.value);
             let missing = part.iter().zip(found).filter(|(_, answer)| answer.kvs.is_empty());
             gone.extend(missing.map(|((id, _), _)| *id));
@@ -218,7 +221,7 @@ impl Queue for Etcd {
             failure: vec![],
         };
         let answer =
-            self.parts.client.txn(request).await.map_err(|failure| failure.into_error("downgrade"))?;
+            self.parts.client.txn(&request).await.map_err(|failure| failure.into_error("downgrade"))?;
         if answer.value.succeeded { Ok(()) } else { Err(claim.gone()) }
     }
 

@@ -3,8 +3,8 @@
 mod common;
 
 use common::{address, soon, until_waiting};
-use lockkeeper::Connect;
-use lockkeeper_testkit::Etcd;
+use lockkeeper::{Connect, Keeper};
+use lockkeeper_testkit::{Etcd, Server};
 use std::process::Command;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -26,9 +26,8 @@ async fn locks_work_over_tls_with_a_private_authority() {
     assert!(stranger.is_err(), "a server of an unknown authority was trusted");
 }
 
-/// A server that lets the user `keeper` touch `lockkeeper/` only.
-fn guarded() -> Etcd {
-    let server = Etcd::start();
+/// Lets the user `keeper` touch `lockkeeper/` only, and nobody else anything.
+fn guard(access: &[&str]) {
     for arguments in [
         "user add root:secret",
         "user grant-role root root",
@@ -39,18 +38,29 @@ fn guarded() -> Etcd {
         "auth enable",
     ] {
         let mut command = Command::new("etcdctl");
-        command.env("ETCDCTL_API", "3").args(["--endpoints", &address(&server)]);
+        command.env("ETCDCTL_API", "3").args(access);
         assert!(
             command.args(arguments.split(' ')).output().expect("etcdctl").status.success(),
             "{arguments}"
         );
     }
-    server
+}
+
+/// The server's tokens are in its memory only, so the login and the connection must be made anew.
+async fn hand_over_across_a_restart(keeper: &Keeper, server: &Server) {
+    let guard = keeper.mutex("mine").lock().await.expect("a grant");
+    let waiting = keeper.clone();
+    let wait = tokio::spawn(async move { waiting.mutex("mine").lock().await.expect("a grant") });
+    until_waiting(keeper, "mine", 1).await;
+    server.restart();
+    guard.release().await.expect("a release");
+    soon("the wait ends", wait).await.expect("no panic").release().await.expect("a release");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_gets_in_and_again_after_the_server_forgot_the_login() {
-    let server = guarded();
+    let server = Etcd::start();
+    guard(&["--endpoints", &address(&server)]);
     let at = |user: &str| format!("etcd://{user}@{}", address(&server));
     // A lease is granted to anybody; what is under it is not.
     let nobody = lockkeeper::connect(server.url()).await.expect("a keeper");
@@ -60,17 +70,23 @@ async fn a_user_gets_in_and_again_after_the_server_forgot_the_login() {
     assert!(refused.as_ref().is_err_and(|error| !error.is_temporary()), "a wrong password: {refused:?}");
 
     let keeper = lockkeeper::connect(at("keeper:open-sesame")).await.expect("a keeper");
-    let guard = keeper.mutex("mine").lock().await.expect("a grant");
-    let waiting = keeper.clone();
-    let wait = tokio::spawn(async move { waiting.mutex("mine").lock().await.expect("a grant") });
-    until_waiting(&keeper, "mine", 1).await;
-    // Its tokens are in its memory only.
-    server.servers()[0].restart();
-    guard.release().await.expect("a release");
-    soon("the wait ends", wait).await.expect("no panic").release().await.expect("a release");
+    hand_over_across_a_restart(&keeper, &server.servers()[0]).await;
 
     let elsewhere =
         Connect::to(at("keeper:open-sesame")).namespace("other").connect().await.expect("a keeper");
     let refused = elsewhere.mutex("mine").lock().await;
     assert!(refused.as_ref().is_err_and(|error| !error.is_temporary()), "no permission: {refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_gets_in_over_tls() {
+    let server = Etcd::start_tls();
+    let ca = server.ca().display().to_string();
+    guard(&["--endpoints", &server.url().replace("etcds", "https"), "--cacert", &ca]);
+    let at = |user: &str| server.url().replace("etcds://", &format!("etcds://{user}@")) + "?ca=" + &ca;
+    let refused = lockkeeper::connect(at("keeper:wrong")).await;
+    assert!(refused.as_ref().is_err_and(|error| !error.is_temporary()), "a wrong password: {refused:?}");
+
+    let keeper = lockkeeper::connect(at("keeper:open-sesame")).await.expect("a keeper");
+    hand_over_across_a_restart(&keeper, &server).await;
 }

@@ -1,7 +1,8 @@
 //! Uncontended locks against the floor: the two writes, create and delete, on a bare socket; and against others.
 //!
 //! `cargo run --release -p lockkeeper-zookeeper --example zookeeper_floor` starts a server of its own. Everything is measured
-//! in turns on the same server; the figures are medians of the rounds, and of the ratios to the floor just before.
+//! in short turns on the same server; the figures are medians of the rounds, and of the ratios to the floor of the same
+//! round, with their quartiles.
 
 #[path = "../tests/common/foreign.rs"]
 mod foreign;
@@ -20,8 +21,14 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// Short rounds and many of them: what disturbs one hits its neighbours as well.
-const ROUND: Duration = Duration::from_millis(600);
-const ROUNDS: usize = 15;
+const ROUND: Duration = Duration::from_millis(200);
+const ROUNDS: usize = 40;
+
+/// The other clients are slow to measure, and need not be measured as often.
+const OTHERS_EVERY: usize = 4;
+
+/// Until the servers and the Java machine are warm.
+const WARM_UP: usize = 8;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
@@ -29,45 +36,38 @@ async fn main() {
     let address = server.url().trim_start_matches("zookeeper://").to_owned();
     let engine = lockkeeper_zookeeper::connect(Address::parse(&server.url()).unwrap(), DEFAULT_TTL).await;
     let keeper = Keeper::builder().build(engine.unwrap()).unwrap();
+    let mut floor = Floor::connect(&address);
     let mut curator = Foreign::curator(&address, "/curator", "mutex");
     let mut kazoo = Foreign::kazoo(&address, "/kazoo", "lock", &[]);
-    let mut figures: HashMap<&str, Vec<f64>> = HashMap::new();
-    for round in 0..=ROUNDS {
-        let row = [
-            ("1 floor: create, delete", floor(&address, 1)),
-            ("1 lockkeeper", ours(&keeper, 1).await),
-            ("1 Curator's InterProcessMutex", asked(&mut curator, 1).await),
-            ("1 kazoo's Lock", asked(&mut kazoo, 1).await),
-            ("64 floor: create, delete", floor(&address, 64)),
-            ("64 lockkeeper", ours(&keeper, 64).await),
-            ("64 Curator's InterProcessMutex", asked(&mut curator, 64).await),
-            ("64 kazoo's Lock", asked(&mut kazoo, 64).await),
-        ];
-        // The first round warms the servers and the Java machine up.
-        for (name, rate) in row.into_iter().filter(|_| round > 0) {
-            figures.entry(name).or_default().push(rate);
+    for tasks in [1, 64] {
+        let mut figures: [Vec<(f64, f64)>; 4] = Default::default();
+        for round in 0..WARM_UP + ROUNDS {
+            // Before and after, so that neither comes always first.
+            let before = floor.pairs(tasks);
+            let ours = ours(&keeper, tasks).await;
+            let floor = f64::midpoint(before, floor.pairs(tasks));
+            let mut row = vec![floor, ours];
+            if round % OTHERS_EVERY == 0 {
+                row.extend([asked(&mut curator, tasks).await, asked(&mut kazoo, tasks).await]);
+            }
+            if round >= WARM_UP {
+                row.iter().zip(&mut figures).for_each(|(rate, figures)| figures.push((*rate, rate / floor)));
+            }
+        }
+        println!("{tasks} tasks");
+        let names = ["floor: create, delete", "lockkeeper", "Curator's InterProcessMutex", "kazoo's Lock"];
+        for (name, figures) in names.iter().zip(figures) {
+            let (rates, ratios): (Vec<f64>, Vec<f64>) = figures.into_iter().unzip();
+            let [_, rate, _] = quartiles(rates);
+            let [low, ratio, high] = quartiles(ratios);
+            println!("  {name:28} {rate:8.0} pairs/s  {ratio:5.2} of the floor ({low:.2} to {high:.2})");
         }
     }
-    report(&figures, "1 ");
-    report(&figures, "64 ");
 }
 
-/// Prints the rows of so many tasks, each beside its floor.
-fn report(figures: &HashMap<&str, Vec<f64>>, tasks: &str) {
-    let mut names: Vec<_> = figures.keys().filter(|name| name.starts_with(tasks)).collect();
-    names.sort();
-    let floor = &figures[format!("{tasks}floor: create, delete").as_str()];
-    for name in names {
-        let rates = &figures[name];
-        let ratios = rates.iter().zip(floor).map(|(rate, floor)| rate / floor).collect();
-        let (rate, ratio) = (median(rates.clone()), median(ratios));
-        println!("{name:32} {rate:8.0} pairs/s  {ratio:5.2} of the floor");
-    }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
+fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    [1, 2, 3].map(|quarter| values[values.len() * quarter / 4])
 }
 
 /// So many threads of another client, over one session.
@@ -100,33 +100,57 @@ async fn ours(keeper: &Keeper, tasks: usize) -> f64 {
 }
 
 /// A bare socket with so many pairs under way.
-fn floor(address: &str, at_once: usize) -> f64 {
-    let mut client = Raw::connect(address);
-    client.call(&Raw::create(1, "/floor", 0));
-    let mut nodes: HashMap<i32, bool> = HashMap::new();
-    let (mut xid, mut pairs) = (1, 0);
-    for task in 0..at_once {
-        xid += 1;
-        client.send(&Raw::create(xid, &format!("/floor/{task}-"), 3));
-        nodes.insert(xid, true);
+struct Floor {
+    client: Raw,
+    xid: i32,
+    /// The requests under way, and whether they are creates.
+    under_way: HashMap<i32, bool>,
+}
+
+impl Floor {
+    fn connect(address: &str) -> Self {
+        let mut client = Raw::connect(address);
+        client.call(&Raw::create(1, "/floor", 0));
+        Self { client, xid: 1, under_way: HashMap::new() }
     }
-    let start = Instant::now();
-    while start.elapsed() < ROUND {
-        let reply = client.receive();
+
+    fn create(&mut self) {
+        self.xid += 1;
+        self.client.send(&Raw::create(self.xid, "/floor/127.0.0.1-", 3));
+        self.under_way.insert(self.xid, true);
+    }
+
+    /// Deletes what a reply says was created; says whether the reply was to a delete instead.
+    fn receive(&mut self) -> bool {
+        let reply = self.client.receive();
         let answered = i32::from_be_bytes(reply[..4].try_into().unwrap());
-        xid += 1;
-        if nodes.remove(&answered).unwrap() {
+        let is_create = self.under_way.remove(&answered).unwrap();
+        if is_create {
             let length = i32::from_be_bytes(reply[16..20].try_into().unwrap()) as usize;
             let path = std::str::from_utf8(&reply[20..20 + length]).unwrap();
-            client.send(&Raw::delete(xid, path));
-            nodes.insert(xid, false);
-        } else {
-            pairs += 1;
-            client.send(&Raw::create(xid, "/floor/0-", 3));
-            nodes.insert(xid, true);
+            self.xid += 1;
+            self.client.send(&Raw::delete(self.xid, path));
+            self.under_way.insert(self.xid, false);
         }
+        !is_create
     }
-    f64::from(pairs) / start.elapsed().as_secs_f64()
+
+    /// Pairs per second.
+    fn pairs(&mut self, at_once: usize) -> f64 {
+        let start = Instant::now();
+        (0..at_once).for_each(|_| self.create());
+        let mut pairs = 0;
+        while start.elapsed() < ROUND {
+            if self.receive() {
+                pairs += 1;
+                self.create();
+            }
+        }
+        while !self.under_way.is_empty() {
+            pairs += i32::from(self.receive());
+        }
+        f64::from(pairs) / start.elapsed().as_secs_f64()
+    }
 }
 
 struct Raw(TcpStream);
@@ -137,7 +161,7 @@ impl Raw {
         stream.set_nodelay(true).unwrap();
         let mut client = Self(stream);
         let mut hello = vec![0; 12];
-        hello.extend(10_000i32.to_be_bytes());
+        hello.extend(40_000i32.to_be_bytes());
         hello.extend([0; 8]);
         hello.extend(16i32.to_be_bytes());
         hello.extend([0; 17]);

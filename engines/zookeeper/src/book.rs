@@ -39,6 +39,8 @@ pub(crate) struct Record {
     pub(crate) moving: bool,
     /// A delete was sent, and its answer has not been seen.
     pub(crate) leaving: bool,
+    /// No other claim stood in its directory when it joined.
+    pub(crate) alone: bool,
     /// Paths of the nodes it waits for, as of its last look.
     pub(crate) blockers: Vec<String>,
     /// When it lapses unless its keeper renews it.
@@ -81,6 +83,7 @@ impl Book {
             doubt: None,
             moving: false,
             leaving: false,
+            alone: false,
             blockers: Vec::new(),
             lapses_at: Moment::NEVER,
         });
@@ -142,6 +145,12 @@ impl Book {
         let records = self.records();
         let lapsed = records.iter().filter(|(_, record)| record.lapses_at <= now);
         lapsed.filter_map(|(id, record)| Some((*id, record.node.clone()?))).collect()
+    }
+
+    pub(crate) fn is_alone(&self, id: ClaimId) {
+        if let Some(record) = self.records().get_mut(&id) {
+            record.alone = true;
+        }
     }
 
     pub(crate) fn waits_for(&self, id: ClaimId, blockers: Vec<String>) {

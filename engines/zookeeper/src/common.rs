@@ -6,10 +6,12 @@ use crate::failure::{Failure, code};
 use crate::keys;
 use crate::lapse;
 use crate::protocol::{Mode, Request, Stat, Step};
+use crate::recent::Recent;
 use crate::session::Session;
 use crate::sessions::Sessions;
+use crate::writes::{self, What, Write, Writes, Written};
 use lockkeeper_core::{
-    ClaimId, ClaimView, Clock, Demand, Kept, Left, LockName, Renewal, Result, Standing, Token,
+    Batcher, ClaimId, ClaimView, Clock, Demand, Kept, Left, LockName, Renewal, Result, Standing, Token,
 };
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,11 +22,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(crate) struct Common {
     pub(crate) sessions: Sessions,
     pub(crate) book: Book,
+    pub(crate) recent: Recent,
+    writes: Batcher<Writes>,
 }
 
 impl Common {
     pub(crate) fn start(sessions: Sessions) -> Arc<Self> {
-        let common = Arc::new(Self { sessions, book: Book::default() });
+        let writes = writes::batcher(sessions.settings().acl.clone());
+        let common = Arc::new(Self { sessions, book: Book::default(), recent: Recent::default(), writes });
         lapse::start(&common);
         common
     }
@@ -39,6 +44,13 @@ impl Common {
 
     pub(crate) fn create(&self, path: &str, data: &[u8], mode: Mode) -> Request {
         Request::create(path, data, &self.sessions.settings().acl, mode)
+    }
+
+    /// Writes alone or together with other tasks.
+    pub(crate) async fn write(&self, session: &Arc<Session>, what: What) -> Result<Written, Failure> {
+        let write = Write { session: Arc::clone(session), limit: self.limit(), what };
+        let ended = || Err(Failure::NotSent("the keeper's thread has ended".into()));
+        self.writes.ask(write).await.unwrap_or_else(ended)
     }
 
     /// Makes a lock's directory and what is above it, as containers: the server removes them when they have
@@ -117,13 +129,13 @@ impl Common {
     }
 
     /// Deletes a claim's node, and no later one at the same path.
-    pub(crate) async fn remove(&self, session: &Session, node: &Node) -> Result<Left, Failure> {
+    pub(crate) async fn remove(&self, session: &Arc<Session>, node: &Node) -> Result<Left, Failure> {
         let removed = match (node.version, node.path.rsplit_once('/')) {
             (Some(version), Some((directory, _))) => {
                 let steps = [Step::Check { path: directory, version }, Step::Delete { path: &node.path }];
                 session.multi(&steps, self.limit()).await.map(drop)
             }
-            _ => session.delete(&node.path, self.limit()).await,
+            _ => self.write(session, What::Delete { path: node.path.clone() }).await.map(drop),
         };
         match removed {
             Ok(()) => Ok(Left::Left),

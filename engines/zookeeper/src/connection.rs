@@ -5,7 +5,7 @@ use crate::failure::{Failure, code};
 use crate::jute::Reader;
 use crate::protocol::{self, Header, Request, Welcome, XID_AUTH, XID_EVENT, XID_SET_WATCHES};
 use crate::transport::{self, Incoming, Outgoing};
-use crate::wire::{Awaited, Shared, Status};
+use crate::wire::{Shared, Status};
 use rand::seq::SliceRandom as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,8 +144,8 @@ async fn receive(
     shared: &Shared,
     timeout: Duration,
 ) -> Failure {
-    let mut pulses = tokio::time::interval(timeout / PULSES_PER_TIMEOUT);
-    pulses.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let pulse = timeout / PULSES_PER_TIMEOUT;
+    let mut pulses = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
     let longest_silence = timeout * 2 / 5;
     let mut heard = Instant::now();
     let mut ticks = 0u32;
@@ -161,11 +161,17 @@ async fn receive(
                     return failure;
                 }
             }
-            _ = pulses.tick() => {
+            () = &mut pulses => {
                 if heard.elapsed() > longest_silence {
                     return lost(format_args!("silent for {:?}", heard.elapsed()));
                 }
-                shared.send_pulse();
+                // A request that the leader answers is as good.
+                let not_before = pulse.saturating_sub(shared.wire().since_last_sign());
+                let is_due = ticks == 0 || not_before.is_zero();
+                if is_due {
+                    shared.send_pulse();
+                }
+                pulses.as_mut().reset(Instant::now() + if is_due { pulse } else { not_before });
                 ticks = ticks.wrapping_add(1);
                 if ticks.is_multiple_of(16 * PULSES_PER_TIMEOUT) {
                     shared.wire().prune_watches();
@@ -205,17 +211,16 @@ fn handle(mut reader: Reader<'_>, shared: &Shared) -> Result<(), Failure> {
         (xid, code) => {
             let mut wire = shared.wire();
             wire.last_zxid = wire.last_zxid.max(header.zxid);
-            match wire.take_awaited(xid).ok_or_else(|| lost("a reply nobody asked for"))? {
-                Awaited::Pulse(sent) if code == 0 => {
-                    drop(wire);
-                    shared.alive(sent);
-                }
-                Awaited::Pulse(_) => {}
-                Awaited::By(reply) => {
-                    drop(wire);
-                    let answer = if code == 0 { Ok(reader.0.to_vec()) } else { Err(Failure::Refused(code)) };
-                    let _ = reply.send(answer);
-                }
+            let awaited = wire.take_awaited(xid).ok_or_else(|| lost("a reply nobody asked for"))?;
+            let sign = awaited.sign.filter(|_| code == 0);
+            sign.into_iter().for_each(|sent| wire.alive(sent));
+            drop(wire);
+            if sign.is_some() {
+                shared.alive();
+            }
+            if let Some(reply) = awaited.by {
+                let answer = if code == 0 { Ok(reader.0.to_vec()) } else { Err(Failure::Refused(code)) };
+                let _ = reply.send(answer);
             }
             Ok(())
         }

@@ -4,15 +4,22 @@ use crate::book::Node;
 use crate::common::token_of;
 use crate::content::Content;
 use crate::failure::{ENGINE, Failure, code};
-use crate::keys::nodes_of;
+use crate::keys::{self, nodes_of};
 use crate::look::Look;
-use crate::protocol::{self, Mode, Outcome, Request, Step};
+use crate::protocol::{self, Request};
 use crate::queue::ZooKeeperQueue;
-use crate::session::{Session, all_done};
+use crate::recent::Last;
+use crate::session::{Answer, Session, all_done};
+use crate::writes::{Made, What, Written, create_and_touch, strange};
 use lockkeeper_core::{Claim, Demand, Error, Joined, Place, Result};
+use std::sync::Arc;
 
 /// How often a lock's directory may vanish under our hands: the server removes it when it is empty.
 const PARENT_TRIES: usize = 5;
+
+fn failed(failure: Failure) -> Error {
+    failure.into_error("join the queue")
+}
 
 impl ZooKeeperQueue {
     /// Creates the claim's node and touches its directory, whose answer tells whether the claim is alone there: then
@@ -20,33 +27,26 @@ impl ZooKeeperQueue {
     /// sent together with the create; the rest look when they are not alone.
     pub(crate) async fn create_and_look(
         &self,
-        session: &Session,
+        session: &Arc<Session>,
         claim: &Claim,
         directory: &str,
     ) -> Result<Joined> {
-        let failed = |failure: Failure| failure.into_error("join the queue");
         let common = &self.0;
-        let naming = common.sessions.settings().naming;
-        let path = format!("{directory}/{}", naming.prefix(claim.id, claim.demand));
-        let data = Content::of(claim, claim.demand, None);
-        let acl = &common.sessions.settings().acl;
-        let steps = [
-            Step::Create { path: &path, data: &data, acl, mode: Mode::EphemeralSequential },
-            Step::Touch { path: directory },
-        ];
         for _ in 0..PARENT_TRIES {
             let epoch = session.epoch();
             common.book.sending(claim.id, session.id(), epoch);
-            let mut batch = session.batch();
-            let created = batch.add(Request::multi(&steps), protocol::read_multi);
-            let look = (claim.demand != Demand::Exclusive).then(|| batch.children(directory));
-            batch.send();
-            match created.within(common.limit()).await.and_then(all_done) {
-                Ok(outcomes) => {
-                    let (node, is_alone) = self.node(session, claim, outcomes, epoch).map_err(failed)?;
+            let (made, look) = match claim.demand {
+                Demand::Exclusive => (self.create(session, claim, directory, true).await, None),
+                Demand::Shared | Demand::Permits { .. } => {
+                    self.create_beside(session, claim, directory).await
+                }
+            };
+            match made {
+                Ok(made) => {
+                    let node = self.node(session, claim, made.path, made.czxid, epoch).map_err(failed)?;
                     let children = match look {
                         Some(look) => look.within(common.limit()).await,
-                        None if is_alone => Ok(Vec::new()),
+                        None if made.alone => Ok(Vec::new()),
                         None => session.children(directory, common.limit()).await,
                     };
                     let mut children = children.map_err(failed)?;
@@ -64,26 +64,86 @@ impl ZooKeeperQueue {
         Err(Error::temporary(ENGINE, "join the queue", "its directory vanished again and again"))
     }
 
-    /// Notes the node that was made, if its session is still in use; says whether it is alone in its directory.
+    /// Creates the claim's node where this keeper's last claim was alone. If it is the next one, nobody was there in
+    /// between, and it is alone without a look. `None` if the directory is gone, and nothing was made.
+    pub(crate) async fn create_next(
+        &self,
+        session: &Arc<Session>,
+        claim: &Claim,
+        directory: &str,
+        last: Last,
+    ) -> Result<Option<Joined>> {
+        let common = &self.0;
+        let epoch = session.epoch();
+        common.book.sending(claim.id, session.id(), epoch);
+        let made = match self.create(session, claim, directory, false).await {
+            Err(Failure::Refused(code::NO_NODE)) => return Ok(None),
+            made => made.map_err(failed)?,
+        };
+        let node = self.node(session, claim, made.path, made.czxid, epoch).map_err(failed)?;
+        let children = if made.alone || last.is_followed_by(&node) {
+            Vec::new()
+        } else {
+            session.children(directory, common.limit()).await.map_err(failed)?
+        };
+        self.joined(session, claim, &node, &children).await.map(Some)
+    }
+
+    /// Creates the claim's node, alone or together with those of other locks.
+    async fn create(
+        &self,
+        session: &Arc<Session>,
+        claim: &Claim,
+        directory: &str,
+        touch: bool,
+    ) -> Result<Made, Failure> {
+        let (path, data) = self.content(claim, directory);
+        let (claim, directory) = (claim.clone(), directory.to_owned());
+        match self.0.write(session, What::Create { claim, directory, path, data, touch }).await? {
+            Written::Made(made) => Ok(made),
+            Written::Deleted => Err(strange()),
+        }
+    }
+
+    /// Creates the node of a claim that may hold beside others, and looks, in one piece.
+    async fn create_beside(
+        &self,
+        session: &Session,
+        claim: &Claim,
+        directory: &str,
+    ) -> (Result<Made, Failure>, Option<Answer<Vec<String>>>) {
+        let (path, data) = self.content(claim, directory);
+        let steps = create_and_touch(directory, &path, &data, &self.0.sessions.settings().acl);
+        let mut batch = session.batch();
+        let created = batch.add(Request::multi(&steps), protocol::read_multi);
+        let look = batch.children(directory);
+        batch.send();
+        let created = created.within(self.0.limit()).await.and_then(all_done);
+        (created.and_then(Made::read), Some(look))
+    }
+
+    /// The path of the claim's node, but for its sequence, and its data.
+    fn content(&self, claim: &Claim, directory: &str) -> (String, Vec<u8>) {
+        let naming = self.0.sessions.settings().naming;
+        let path = format!("{directory}/{}", naming.prefix(claim.id, claim.demand));
+        (path, Content::of(claim, claim.demand, None))
+    }
+
+    /// Notes the node that was made, if its session is still in use.
     fn node(
         &self,
         session: &Session,
         claim: &Claim,
-        outcomes: Vec<Outcome>,
+        path: String,
+        czxid: i64,
         epoch: u64,
-    ) -> Result<(Node, bool), Failure> {
-        let Ok([Outcome::Created(path), Outcome::Touched(directory)]) = <[Outcome; 2]>::try_from(outcomes)
-        else {
-            return Err(Failure::Unknown("the answer does not fit the question".into()));
-        };
+    ) -> Result<Node, Failure> {
         if session.is_over() {
             return Err(Failure::Expired);
         }
-        // Both steps are one transaction, so the directory's last change is what made the node.
-        let czxid = directory.mzxid;
         let node = Node { session: session.id(), path, czxid, version: None, token: czxid };
         self.0.book.made(claim.id, node.clone(), epoch);
-        Ok((node, directory.children == 1))
+        Ok(node)
     }
 
     /// The answer to a join whose node stands; a claim of the wrong shape leaves again (Law 6).
@@ -105,6 +165,9 @@ impl ZooKeeperQueue {
             return Err(mismatch);
         }
         self.0.book.renewed(claim.id, claim.ttl);
+        if children.iter().all(|child| !keys::is_claim(child) || node.path.ends_with(child.as_str())) {
+            self.0.book.is_alone(claim.id);
+        }
         self.0.book.waits_for(claim.id, look.blocker_paths(directory));
         // The sequence counts from zero again when the directory was removed; the transaction never does.
         let token = token_of(node.token);

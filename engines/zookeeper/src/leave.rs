@@ -20,7 +20,11 @@ impl ZooKeeperQueue {
             return self.leave_by_id(claim, Some(&record)).await;
         };
         self.0.book.leaving(claim.id);
-        match self.0.remove(&session, node).await? {
+        let left = self.0.remove(&session, node).await?;
+        if record.alone {
+            self.0.recent.left_alone(node);
+        }
+        match left {
             // An earlier try of ours was done, and its answer lost.
             Left::NotThere if record.leaving => Ok(Left::Left),
             left => Ok(left),

@@ -17,6 +17,7 @@ mod look;
 mod plain;
 mod protocol;
 mod queue;
+mod recent;
 mod session;
 mod sessions;
 mod sweep;
@@ -24,6 +25,7 @@ mod transport;
 mod tree;
 mod wait;
 mod wire;
+mod writes;
 
 use config::{PLAIN, QUEUE, Settings};
 use failure::ENGINE;

@@ -159,6 +159,13 @@ impl Request {
         request
     }
 
+    /// Whether only a server that has its leader can answer.
+    pub(crate) fn reaches_leader(&self) -> bool {
+        const OPERATIONS: [i32; 6] =
+            [OP_CREATE, OP_CREATE_CONTAINER, OP_DELETE, OP_SET_DATA, OP_MULTI, OP_SYNC];
+        OPERATIONS.iter().any(|operation| self.0.0[8..12] == operation.to_be_bytes())
+    }
+
     /// The bytes to send under this number; requests with a number of their own keep it.
     pub(crate) fn frame(mut self, xid: i32) -> Vec<u8> {
         let bytes = &mut self.0.0;

@@ -97,12 +97,16 @@ impl Queue for ZooKeeperQueue {
         let failed = |failure: Failure| failure.into_error("join the queue");
         let directory = self.0.directory(&claim.name);
         let session = self.0.sessions.usable().await.map_err(failed)?;
-        let sent_before = self.0.book.was_sent(claim.id, session.id());
-        if sent_before
-            && let Some((node, children)) =
+        if self.0.book.was_sent(claim.id, session.id()) {
+            if let Some((node, children)) =
                 self.find_again(&session, claim, &directory).await.map_err(failed)?
+            {
+                return self.joined(&session, claim, &node, &children).await;
+            }
+        } else if let Some(last) = self.0.recent.take(&directory, session.id(), session.latest_zxid())
+            && let Some(joined) = self.create_next(&session, claim, &directory, last).await?
         {
-            return self.joined(&session, claim, &node, &children).await;
+            return Ok(joined);
         }
         self.create_and_look(&session, claim, &directory).await
     }

@@ -57,6 +57,11 @@ impl Session {
         self.shared.wire().epoch()
     }
 
+    /// The latest transaction that the server has told of.
+    pub(crate) fn latest_zxid(&self) -> i64 {
+        self.shared.wire().last_zxid
+    }
+
     /// Whether it is over for good, so that every node it made is gone or going.
     pub(crate) fn is_over(&self) -> bool {
         self.shared.status.borrow().is_over()

@@ -13,12 +13,13 @@ use tokio::sync::{Notify, oneshot, watch};
 /// Where the answer to a request goes.
 pub(crate) type Reply = oneshot::Sender<Result<Vec<u8>, Failure>>;
 
-/// What a reply is awaited for.
+/// A reply to come.
 #[derive(Debug)]
-pub(crate) enum Awaited {
-    By(Reply),
-    /// A sign of life sent at this moment.
-    Pulse(Moment),
+pub(crate) struct Awaited {
+    /// Who waits for it; nobody, if it was only sent to show that we live.
+    pub(crate) by: Option<Reply>,
+    /// When the request was sent, if only a server that has its leader can answer it: then it is a sign of life.
+    pub(crate) sign: Option<Moment>,
 }
 
 /// With more requests than this under way, new ones are left for the task to write together.
@@ -77,7 +78,9 @@ pub(crate) struct Wire {
     stream: Option<Arc<TcpStream>>,
     out: Vec<u8>,
     in_flight: VecDeque<(i32, Awaited)>,
-    /// When the last pulse was sent that the leader has answered.
+    /// When the last sign of life was sent.
+    last_sign: Moment,
+    /// When the last one was sent that the leader has answered.
     alive_as_of: Option<Moment>,
     last_xid: i32,
     watches: HashMap<String, Vec<Weak<Notify>>>,
@@ -95,6 +98,7 @@ impl Shared {
             stream: None,
             out: Vec::new(),
             in_flight: VecDeque::new(),
+            last_sign: Moment::ORIGIN,
             alive_as_of: None,
             last_xid: 0,
             watches: HashMap::new(),
@@ -131,9 +135,7 @@ impl Shared {
         }
         let mut bytes = Vec::new();
         for (request, reply) in requests {
-            let xid = wire.next_xid();
-            bytes.extend(request.frame(xid));
-            wire.in_flight.push_back((xid, Awaited::By(reply)));
+            bytes.extend(wire.await_reply(request, Some(reply)));
         }
         if wire.write(bytes) {
             drop(wire);
@@ -141,25 +143,21 @@ impl Shared {
         }
     }
 
-    /// Shows the leader that we live, and notes when it answers.
+    /// Shows the leader that we live, when nothing else was sent that does.
     ///
     /// Any server answers a ping, even one that has lost its leader and does not know it yet. A sync goes
     /// through the leader, which refuses it if the session has expired.
     pub(crate) fn send_pulse(&self) {
         let mut wire = self.wire();
-        let xid = wire.next_xid();
-        wire.in_flight.push_back((xid, Awaited::Pulse(Clock::Boot.now())));
-        if wire.write(Request::sync("/").frame(xid)) {
+        let bytes = wire.await_reply(Request::sync("/"), None);
+        if wire.write(bytes) {
             drop(wire);
             self.bytes_wait.notify_one();
         }
     }
 
-    /// The leader has answered a pulse that was sent at this moment: it has the session, and so its claims.
-    pub(crate) fn alive(&self, as_of: Moment) {
-        let mut wire = self.wire();
-        wire.alive_as_of = wire.alive_as_of.max(Some(as_of));
-        drop(wire);
+    /// The leader has just answered: it has the session, and so its claims.
+    pub(crate) fn alive(&self) {
         if let Some(lifeline) = self.lifeline() {
             lifeline.trust();
         }
@@ -213,7 +211,7 @@ impl Shared {
         }
         self.status.send_replace(status);
         for (_, awaited) in in_flight {
-            if let Awaited::By(reply) = awaited {
+            if let Some(reply) = awaited.by {
                 let _ = reply.send(Err(failure.clone()));
             }
         }
@@ -292,9 +290,28 @@ impl Wire {
         std::mem::take(&mut self.out)
     }
 
+    /// Numbers a request and notes that its reply is awaited; the bytes to send.
+    fn await_reply(&mut self, request: Request, by: Option<Reply>) -> Vec<u8> {
+        let sign = request.reaches_leader().then(|| Clock::Boot.now());
+        self.last_sign = self.last_sign.max(sign.unwrap_or(Moment::ORIGIN));
+        let xid = self.next_xid();
+        self.in_flight.push_back((xid, Awaited { by, sign }));
+        request.frame(xid)
+    }
+
     /// What this reply was awaited for; replies come in the order of requests.
     pub(crate) fn take_awaited(&mut self, xid: i32) -> Option<Awaited> {
         self.in_flight.pop_front_if(|(expected, _)| *expected == xid).map(|(_, awaited)| awaited)
+    }
+
+    /// How long ago the last sign of life was sent.
+    pub(crate) fn since_last_sign(&self) -> Duration {
+        Clock::Boot.now().since(self.last_sign)
+    }
+
+    /// The leader has answered a sign of life that was sent at this moment.
+    pub(crate) fn alive(&mut self, as_of: Moment) {
+        self.alive_as_of = self.alive_as_of.max(Some(as_of));
     }
 
     pub(crate) fn alive_as_of(&self) -> Option<Moment> {

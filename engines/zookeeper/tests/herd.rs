@@ -64,6 +64,13 @@ async fn with_a_thousand_waiters_a_release_sets_off_one_watch() {
     let mut guard = keepers[0].mutex(&name).lock().await.unwrap();
     let mut waiting = wait_in_line(&keepers, &name, WAITERS, &server).await;
     wait_until("each has a watch", PATIENCE * 4, || server.watches() == WAITERS as i64);
+    let (before, start) = (server.requests(), std::time::Instant::now());
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let (asked, seconds) = (server.requests() - before, start.elapsed().as_secs_f64());
+    println!("{asked} requests in {seconds:.1} s while {WAITERS} wait");
+    // Twelve signs of life and three renewals of each session in a TTL, and as much again in case the machine is slow.
+    let of_sessions = 10.0 * 15.0 * seconds / keepers[0].ttl().as_secs_f64();
+    assert!(asked as f64 <= 2.0 * of_sessions + 10.0, "{asked} requests in {seconds} s");
     for released in 1..=20 {
         let before = server.watch_events();
         guard.release().await.unwrap();

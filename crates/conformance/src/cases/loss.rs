@@ -74,8 +74,12 @@ pub(super) async fn a_late_renewal_does_not_revive(bench: Bench) {
     let other = bench.keeper_with(bench.long_ttl()).await;
     evict_holder(&bench, &other, "late").await;
     let next = soon_held(other.mutex("late").lock()).await;
-    let kept = engine.replay_last_renewal().await.expect("an answer");
-    assert_eq!(kept.dead.len(), 1, "the evicted claim is dead and stays so");
+    // A server in trouble may take more than one renewal to find it out, but no renewal may revive the claim.
+    bench
+        .until("the evicted claim is found dead", async || {
+            engine.replay_last_renewal().await.is_ok_and(|kept| kept.dead.len() == 1)
+        })
+        .await;
     assert!(soon("the lost signal", guard.lost()).await.is_lost());
     let lock = bench.look(&other, "late").await.expect("the lock is in use");
     let holders: Vec<_> = lock.holders().map(|claim| claim.id.clone()).collect();

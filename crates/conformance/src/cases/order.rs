@@ -36,7 +36,9 @@ pub(super) async fn a_thousand_waiters_each_get_their_turn(bench: Bench) {
             let keeper = keepers[number % keepers.len()].clone();
             tokio::spawn(async move {
                 let guard = keeper.mutex("crowd").lock().await.expect("its turn");
-                guard.release().await.expect("a release");
+                if let Err(error) = guard.release().await {
+                    assert!(error.is_temporary(), "a busy server is asked again behind our back: {error}");
+                }
             })
         })
         .collect();
