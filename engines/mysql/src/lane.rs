@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 
-/// How many requests of each kind are under way before the next ones gather, and how many travel together: measured.
+/// How many requests of each kind are under way before the next ones gather, and how many travel together.
 const AT_ONCE: usize = 4;
 const AT_MOST: usize = 64;
 
