@@ -190,6 +190,7 @@ impl Client {
     ) -> Result<R, Failure> {
         let limit = self.times.request;
         let mut request = Request::new(message);
+        request.set_timeout(limit);
         self.sign(member, request.metadata_mut()).await?;
         match timeout(limit, send(member.channel.clone(), request)).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
