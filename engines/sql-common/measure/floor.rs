@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-const ROUND: Duration = Duration::from_millis(500);
-const ROUNDS: usize = 5;
+const ROUND: Duration = Duration::from_millis(120);
+const ROUNDS: usize = 25;
 const HAND_OVERS: usize = 100;
 
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -52,9 +52,15 @@ where
     count.load(Relaxed) as f64 / start.elapsed().as_secs_f64()
 }
 
-fn median(mut numbers: Vec<f64>) -> f64 {
-    numbers.sort_by(f64::total_cmp);
-    numbers[numbers.len() / 2]
+/// The value below which so many quarters of the numbers are.
+fn quartile(numbers: &[f64], quarters: usize) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[(sorted.len() - 1) * quarters / 4]
+}
+
+fn median(numbers: &[f64]) -> f64 {
+    quartile(numbers, 2)
 }
 
 /// The raw pairs and ours by turns, so that whatever else the machine does hits both.
@@ -70,27 +76,38 @@ where
     let more = if style == "session" { "&connections=64" } else { "" };
     let keeper = lockkeeper::connect(format!("{url}?style={style}{more}")).await?;
     let (mut floors, mut ours, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        let raw = rate(tasks, floor.clone()).await;
-        let mine = keeper.clone();
-        let our = rate(tasks, move |task| {
-            let keeper = mine.clone();
-            async move {
-                let guard = keeper.mutex(format!("floor/{task}")).lock().await.expect("a lock");
-                guard.release().await.expect("a release");
-            }
-        })
-        .await;
+    let own = keeper.clone();
+    let pair = move |task| {
+        let keeper = own.clone();
+        async move {
+            let guard = keeper.mutex(format!("floor/{task}")).lock().await.expect("a lock");
+            guard.release().await.expect("a release");
+        }
+    };
+    // Connections are opened before it counts.
+    rate(tasks, floor.clone()).await;
+    rate(tasks, pair.clone()).await;
+    for round in 0..ROUNDS {
+        let (raw, our);
+        if round % 2 == 0 {
+            raw = rate(tasks, floor.clone()).await;
+            our = rate(tasks, pair.clone()).await;
+        } else {
+            our = rate(tasks, pair.clone()).await;
+            raw = rate(tasks, floor.clone()).await;
+        }
         floors.push(raw);
         ours.push(our);
         ratios.push(our / raw);
     }
     println!(
-        "{style:9} {tasks:3} task(s): floor {:7.0} pairs/s, ours {:7.0} pairs/s, ratio {:.2} (of {:.2?})",
-        median(floors),
-        median(ours),
-        median(ratios.clone()),
-        ratios
+        "{style:9} {tasks:3} task(s): floor {:7.0} pairs/s, ours {:7.0} pairs/s, ratio {:.2} ({ROUNDS} rounds, half of \
+         them within {:.2} to {:.2})",
+        median(&floors),
+        median(&ours),
+        median(&ratios),
+        quartile(&ratios, 1),
+        quartile(&ratios, 3)
     );
     keeper.close().await;
     Ok(())

@@ -3,6 +3,7 @@
 mod holds;
 mod limits;
 mod listing;
+mod lookout;
 mod pacer;
 mod sessions;
 mod waiters;
@@ -10,6 +11,7 @@ mod waiters;
 pub use holds::{Hold, Holds};
 pub use limits::Limits;
 pub use listing::{ClaimRow, lock_views};
+pub use lookout::Lookout;
 pub use pacer::Pacer;
 pub use sessions::{Connection, Connections, Sessions};
 pub use waiters::{Seen, Waiter, Waiters};

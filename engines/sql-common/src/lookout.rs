@@ -1,0 +1,106 @@
+//! Waiting where the server sends no messages and a claim is not in a queue: one look serves all who wait in a keeper.
+
+use lockkeeper_core::LockName;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot};
+
+/// Who waits in this keeper, lock by lock.
+#[derive(Debug, Default)]
+pub struct Lookout {
+    waiting: Mutex<HashMap<LockName, VecDeque<oneshot::Sender<()>>>>,
+    somebody: Notify,
+    closed: AtomicBool,
+}
+
+impl Lookout {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<LockName, VecDeque<oneshot::Sender<()>>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resolves when the lock was seen free and it is this one's turn to try, or when it all ends.
+    ///
+    /// Cancel safety: dropping the future has no effect.
+    pub async fn turn(&self, name: &LockName) {
+        let (sender, turn) = oneshot::channel();
+        self.waiting().entry(name.clone()).or_default().push_back(sender);
+        if self.closed.load(SeqCst) {
+            return;
+        }
+        self.somebody.notify_one();
+        let _ = turn.await;
+    }
+
+    /// Resolves when a look is due, with the locks to look at: some thirteen times a second as long as somebody waits, at
+    /// random moments so that many keepers do not come together. `None` when it was closed.
+    pub async fn due(&self) -> Option<Vec<LockName>> {
+        loop {
+            tokio::time::sleep(Duration::from_millis(rand::random_range(50..100))).await;
+            if self.closed.load(SeqCst) {
+                return None;
+            }
+            let names = self.names();
+            if !names.is_empty() {
+                return Some(names);
+            }
+            self.somebody.notified().await;
+        }
+    }
+
+    /// The locks that somebody still waits for.
+    fn names(&self) -> Vec<LockName> {
+        let mut waiting = self.waiting();
+        waiting.retain(|_, line| {
+            line.retain(|turn| !turn.is_closed());
+            !line.is_empty()
+        });
+        waiting.keys().cloned().collect()
+    }
+
+    /// A look at these locks found that some are held: of those who wait for one of the others, the first may try.
+    pub fn looked(&self, at: &[LockName], held: &HashSet<LockName>) {
+        let mut waiting = self.waiting();
+        for name in at.iter().filter(|name| !held.contains(*name)) {
+            let Some(line) = waiting.get_mut(name) else { continue };
+            while line.pop_front().is_some_and(|turn| turn.send(()).is_err()) {}
+        }
+    }
+
+    /// Ends every wait.
+    pub fn close(&self) {
+        self.closed.store(true, SeqCst);
+        self.waiting().clear();
+        self.somebody.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt as _;
+
+    #[tokio::test]
+    async fn one_of_those_who_wait_for_a_free_lock_may_try() {
+        let lookout = Lookout::default();
+        let [free, held] = ["free", "held"].map(LockName::from_engine);
+        let mut waits = [&free, &free, &free, &held].map(|name| Box::pin(lookout.turn(name)));
+        for wait in &mut waits {
+            assert!(wait.as_mut().now_or_never().is_none());
+        }
+        let [gone, first, second, other] = waits;
+        drop(gone);
+        let at = lookout.due().await.unwrap();
+        assert_eq!(at.len(), 2);
+        lookout.looked(&at, &HashSet::from([held.clone()]));
+        first.await;
+        let mut waits = [second, other];
+        assert!(waits.iter_mut().all(|wait| wait.as_mut().now_or_never().is_none()));
+        lookout.close();
+        let [second, other] = waits;
+        second.await;
+        other.await;
+        assert!(lookout.due().await.is_none());
+    }
+}
