@@ -30,6 +30,7 @@ impl Connection for Advisory {
     const NOTICES_LOSS: bool = true;
 
     async fn take(&self, claim: &Claim) -> Result<Option<Token>> {
+        self.0.come_here();
         let row = self.0.row(TAKE, &[&claim.name.as_str()], "take the lock").await?;
         self.0.check_backend(row.get("backend"))?;
         Ok(row.get::<_, Option<i64>>("token").map(token))

@@ -7,12 +7,14 @@ use lockkeeper_sql_common::Limits;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// Everything an engine needs to open connections.
 #[derive(Clone)]
 pub(crate) struct Settings {
+    /// The servers to try, in this order.
+    pub(crate) hosts: Vec<Host>,
     pub(crate) driver: tokio_postgres::Config,
     pub(crate) tls: MakeRustlsConnect,
     pub(crate) limits: Limits,
@@ -21,6 +23,13 @@ pub(crate) struct Settings {
     /// The server, for messages.
     pub(crate) server: String,
     pub(crate) backends: Backends,
+}
+
+/// Where a server is.
+#[derive(Clone)]
+pub(crate) struct Host {
+    pub(crate) name: String,
+    pub(crate) port: u16,
 }
 
 /// The server's processes behind this keeper's open connections. The same one behind two of them means that a
@@ -51,13 +60,7 @@ impl Settings {
         driver
             .user(address.user.clone().unwrap_or_else(|| "postgres".into()))
             .dbname(address.path.trim_start_matches('/'))
-            .application_name("lockkeeper")
-            .connect_timeout(limits.connect)
-            .keepalives(true)
-            .keepalives_idle(Duration::from_secs(3))
-            .keepalives_interval(Duration::from_secs(2))
-            .keepalives_retries(3)
-            .tcp_user_timeout(Duration::from_secs(9));
+            .application_name("lockkeeper");
         if address.path.trim_start_matches('/').is_empty() {
             driver.dbname(address.user.clone().unwrap_or_else(|| "postgres".into()));
         }
@@ -69,12 +72,9 @@ impl Settings {
                 "bad engine URL: postgres needs a server, such as postgres://user@host/database",
             ));
         }
-        for host in &address.hosts {
-            driver.host(&host.name).port(host.port.unwrap_or(5432));
-        }
-        if address.hosts.len() > 1 {
-            driver.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        }
+        let hosts = address.hosts.iter();
+        let hosts =
+            hosts.map(|host| Host { name: host.name.clone(), port: host.port.unwrap_or(5432) }).collect();
         let tls = take_tls(&mut address, &mut driver)?;
         let connections =
             address.take_parsed("connections", "a number from 1 to 1000")?.unwrap_or(connections);
@@ -85,7 +85,7 @@ impl Settings {
         }
         address.finish()?;
         let backends = Backends::default();
-        Ok(Self { driver, tls, limits, connections, server: address.redacted(), backends })
+        Ok(Self { hosts, driver, tls, limits, connections, server: address.redacted(), backends })
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod advisory;
 mod config;
+mod drive;
 mod fault;
 mod held;
 mod link;
@@ -10,6 +11,7 @@ mod queue;
 mod roll;
 mod row;
 mod session;
+mod stream;
 mod styles;
 mod transaction;
 mod wake;

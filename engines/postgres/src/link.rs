@@ -14,7 +14,7 @@ pub(crate) struct Link {
     messages: Messages,
     /// To be sent when the connection is new: which channel to listen on.
     greeting: Option<String>,
-    /// Whether it lives on the house runtime, or on that of whoever needs it first.
+    /// Whether it stays on the house runtime, or lives on that of whoever needs it.
     on_house: bool,
     current: Mutex<Option<Arc<Session>>>,
     opening: tokio::sync::Mutex<()>,
@@ -68,6 +68,9 @@ impl Link {
     /// The open connection, or a new one.
     pub(crate) async fn session(&self) -> Result<Arc<Session>> {
         if let Some(session) = self.current() {
+            if !self.on_house {
+                session.come_here();
+            }
             return Ok(session);
         }
         let _one_at_a_time = self.opening.lock().await;

@@ -7,7 +7,7 @@ use lockkeeper_core::{
     Abilities, Answer, Claim, ClaimId, Clock, Grant, Holder, Kept, Left, LockName, LockView, Race, Renewal,
     Result, Token, house,
 };
-use lockkeeper_sql_common::{ClaimRow, Pacer, Waiters, lock_views};
+use lockkeeper_sql_common::{ClaimRow, Lookout, Waiters, lock_views};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -25,6 +25,7 @@ const STATEMENTS: &[&str] = &[
     include_str!("sql/row_list.sql"),
     include_str!("sql/row_clean.sql"),
     include_str!("sql/row_look.sql"),
+    include_str!("sql/row_held.sql"),
 ];
 const TAKE: usize = 0;
 const FREE: usize = 1;
@@ -32,6 +33,7 @@ const KEEP: usize = 2;
 const LIST: usize = 3;
 const CLEAN: usize = 4;
 const LOOK: usize = 5;
+const HELD: usize = 6;
 
 const RAISE: &str = include_str!("sql/raise_tokens.sql");
 
@@ -43,7 +45,7 @@ pub(crate) struct Rows {
     links: Arc<Links>,
     /// Which link carries which claim.
     book: Waiters,
-    pacer: Pacer,
+    lookout: Arc<Lookout>,
 }
 
 impl Rows {
@@ -51,7 +53,9 @@ impl Rows {
         let links = Arc::new(Links::new(&settings, STATEMENTS, RAISE, "", None));
         links.house().session().await?;
         house::handle().spawn(clean(Arc::downgrade(&links)));
-        Ok(Self { links, book: Waiters::new(settings.limits.look), pacer: Pacer::default() })
+        let lookout = Arc::new(Lookout::default());
+        house::handle().spawn(look_out(Arc::clone(&links), Arc::clone(&lookout)));
+        Ok(Self { links, book: Waiters::new(settings.limits.look), lookout })
     }
 
     async fn free(&self, name: &LockName, id: ClaimId, doing: &'static str) -> Result<bool> {
@@ -64,6 +68,23 @@ impl Rows {
         self.book.forget(id);
         Ok(!rows.is_empty())
     }
+}
+
+/// Looks for all who wait in this keeper which locks are free.
+async fn look_out(links: Arc<Links>, lookout: Arc<Lookout>) {
+    while let Some(names) = lookout.due().await {
+        match held(&links, &names).await {
+            Ok(held) => lookout.looked(&names, &held),
+            Err(error) => tracing::debug!(%error, "could not look which locks are free; trying again"),
+        }
+    }
+}
+
+async fn held(links: &Links, names: &[LockName]) -> Result<HashSet<LockName>> {
+    let names: Vec<&str> = names.iter().map(LockName::as_str).collect();
+    let session = links.house().session().await?;
+    let rows = session.rows(HELD, &[&names], "look which locks are free").await?;
+    Ok(rows.iter().map(|row| LockName::from_engine(row.get::<_, &str>(0))).collect())
 }
 
 async fn clean(links: std::sync::Weak<Links>) {
@@ -127,8 +148,11 @@ impl Race for Rows {
         Ok(Answer::Busy { free_in: Some(Duration::from_millis(free_in.max(0).unsigned_abs())) })
     }
 
-    async fn changed(&self, _: &Claim, free_in: Option<Duration>) -> Result<()> {
-        self.pacer.turn(free_in).await;
+    async fn changed(&self, claim: &Claim, free_in: Option<Duration>) -> Result<()> {
+        // Whoever finds it freed just now need not wait for a look.
+        if free_in != Some(Duration::ZERO) {
+            self.lookout.turn(&claim.name).await;
+        }
         Ok(())
     }
 
@@ -160,12 +184,14 @@ impl Race for Rows {
     }
 
     async fn close(&self) {
+        self.lookout.close();
         self.links.close();
     }
 }
 
 impl Drop for Rows {
     fn drop(&mut self) {
+        self.lookout.close();
         self.links.close();
     }
 }

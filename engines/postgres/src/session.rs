@@ -1,18 +1,25 @@
 //! One connection to the server, with its statements prepared.
 
-use crate::config::{Backends, Settings};
+use crate::config::{Backends, Host, Settings};
+use crate::drive::{Drive, Hangup};
 use crate::fault::{ENGINE, fault, too_late};
+use crate::stream::{Moves, Stream};
 use lockkeeper_core::{Error, Lifeline, Result, house};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{AsyncMessage, Client, Notification, Row, SimpleQueryMessage, Statement};
+use tokio_postgres::{Client, Notification, Row, SimpleQueryMessage, Statement};
 
 const SETUP: &str = include_str!("sql/session_setup.sql");
+const PATIENT: &str = include_str!("sql/session_patient.sql");
 const CREATE: &str = include_str!("sql/create.sql");
 const WHO: &str = include_str!("sql/session_who.sql");
+
+/// How long an answer may take until the house sees to it that the connection is driven.
+const GRACE: Duration = Duration::from_millis(50);
 
 /// One connection. It is never repaired: when it breaks, its lifeline ends.
 pub(crate) struct Session {
@@ -21,7 +28,7 @@ pub(crate) struct Session {
     /// The server's process behind it.
     pub(crate) backend: i32,
     pub(crate) lifeline: Lifeline,
-    driver: tokio::task::AbortHandle,
+    drive: Drive,
     limit: Duration,
     backends: Backends,
 }
@@ -46,78 +53,89 @@ fn pooled() -> Error {
 pub(crate) type Messages = Option<UnboundedSender<Notification>>;
 
 impl Session {
-    /// Opens a connection and prepares the statements.
+    /// Opens a connection that lives on the house runtime, and prepares the statements.
     pub(crate) async fn open(
         settings: Arc<Settings>,
         statements: &'static [&'static str],
         messages: Messages,
     ) -> Result<Arc<Self>> {
-        Self::open_with(settings, statements, messages, false, house::handle().clone()).await
+        Self::open_on(house::handle(), settings, statements, messages, false).await
     }
 
-    /// Opens a connection that lives on the caller's runtime, and ends with it: a request needs no switch of
-    /// threads there, which is half of its time. For nothing that keeps locks alive.
+    /// Opens a connection that lives on the caller's runtime, where a request needs no switch of threads, which is
+    /// half of its time; the house takes over when that runtime is blocked or has ended.
     pub(crate) async fn open_here(
         settings: Arc<Settings>,
         statements: &'static [&'static str],
     ) -> Result<Arc<Self>> {
-        Self::open_with(settings, statements, None, false, Handle::current()).await
+        Self::open_on(&Handle::current(), settings, statements, None, false).await
     }
 
-    /// Opens a connection on which a statement may wait in the server for as long as it takes.
+    /// Like [`open_here`](Self::open_here), for a connection that holds locks: a statement may wait in the server for
+    /// as long as it takes.
     pub(crate) async fn open_patient(
         settings: Arc<Settings>,
         statements: &'static [&'static str],
     ) -> Result<Arc<Self>> {
-        Self::open_with(settings, statements, None, true, house::handle().clone()).await
+        Self::open_on(&Handle::current(), settings, statements, None, true).await
     }
 
-    async fn open_with(
+    async fn open_on(
+        home: &Handle,
         settings: Arc<Settings>,
         statements: &'static [&'static str],
         messages: Messages,
         patient: bool,
-        home: Handle,
     ) -> Result<Arc<Self>> {
         let limit = settings.limits.connect;
-        let connecting =
-            tokio::time::timeout(limit, Self::connect(settings, statements, messages, patient, home.clone()));
+        let connecting = async move {
+            let mut outcome = Err(too_late("connect", limit));
+            // As long as there are others, one that does not answer may not use up all the time.
+            let share = limit / u32::try_from(settings.hosts.len()).unwrap_or(u32::MAX).max(1);
+            for host in &settings.hosts {
+                let connecting = Self::connect(host, &settings, statements, messages.clone(), patient);
+                outcome = match tokio::time::timeout(share, connecting).await {
+                    Ok(Ok(session)) => return Ok(session),
+                    Ok(Err(error)) => Err(error),
+                    Err(_) => Err(too_late("connect", share)),
+                };
+            }
+            outcome
+        };
         match home.spawn(connecting).await {
-            Ok(Ok(opened)) => opened,
-            Ok(Err(_)) => Err(too_late("connect", limit)),
+            Ok(opened) => opened,
             Err(gone) => Err(Error::temporary(ENGINE, "connect", gone)),
         }
     }
 
     async fn connect(
-        settings: Arc<Settings>,
+        host: &Host,
+        settings: &Settings,
         statements: &'static [&'static str],
         messages: Messages,
         patient: bool,
-        home: Handle,
     ) -> Result<Arc<Self>> {
-        let opened = settings.driver.connect(settings.tls.clone()).await;
-        let (client, mut connection) = opened.map_err(|error| fault("connect", error))?;
+        let moves = Moves::default();
+        let stream = Stream::connect(host, Arc::clone(&moves)).await;
+        let stream = stream.map_err(|error| Error::temporary(ENGINE, "connect", error))?;
+        let hangup = Hangup::of(&stream).map_err(|error| Error::temporary(ENGINE, "connect", error))?;
+        let mut tls = settings.tls.clone();
+        let tls = MakeTlsConnect::<Stream>::make_tls_connect(&mut tls, &host.name);
+        let tls = tls.map_err(|error| Error::permanent(ENGINE, "connect", error))?;
+        let opened = settings.driver.connect_raw(stream, tls).await;
+        let (client, line) = opened.map_err(|error| fault("connect", error))?;
         let lifeline = Lifeline::new();
-        let line = lifeline.clone();
-        let driver = home.spawn(async move {
-            let _ends = EndsWithMe(line);
-            while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
-                if let (AsyncMessage::Notification(note), Some(messages)) = (message, &messages) {
-                    let _ = messages.send(note);
-                }
-            }
-        });
+        let drive = Drive::start(line, hangup, moves, messages, lifeline.clone(), &Handle::current());
         let mut session = Self {
             client,
             statements: Vec::new(),
             backend: 0,
             lifeline,
-            driver: driver.abort_handle(),
+            drive,
             limit: settings.limits.request,
             backends: settings.backends.clone(),
         };
-        session.set_up(&settings, statements, patient).await?;
+        session.set_up(settings, statements, patient).await?;
         Ok(Arc::new(session))
     }
 
@@ -127,10 +145,10 @@ impl Session {
         statements: &'static [&'static str],
         patient: bool,
     ) -> Result<()> {
-        let limit_ms = if patient { 0 } else { settings.limits.request.as_millis() };
+        let limit_ms = settings.limits.request.as_millis();
         let limits = format!("SET statement_timeout = {limit_ms}; SET lock_timeout = {limit_ms}");
         self.batch(SETUP).await?;
-        self.batch(&limits).await?;
+        self.batch(if patient { PATIENT } else { &limits }).await?;
         let who = self.who().await?;
         if who.standby {
             return Err(Error::permanent(
@@ -186,8 +204,12 @@ impl Session {
 
     /// Cuts the connection; what it held is lost at once.
     pub(crate) fn abort(&self) {
-        self.lifeline.end();
-        self.driver.abort();
+        self.drive.close();
+    }
+
+    /// From now on the runtime of the caller drives the connection, unless another user's does.
+    pub(crate) fn come_here(&self) {
+        self.drive.come_here();
     }
 
     /// A statement without parameters, or several.
@@ -233,6 +255,8 @@ impl Session {
         params: &[&(dyn ToSql + Sync)],
         doing: &'static str,
     ) -> Result<Row> {
+        // Nobody sees to it meanwhile that it is driven.
+        self.drive.go_home();
         let answer = self.client.query_one(&self.statements[statement], params).await;
         answer.map_err(|error| fault(doing, error))
     }
@@ -246,7 +270,15 @@ impl Session {
     ) -> Result<T> {
         // The server ends the statement by itself at this limit; a little later the line must be dead.
         let limit = limit + limit / 4;
-        match tokio::time::timeout(limit, request).await {
+        let soon = GRACE.min(limit / 4);
+        tokio::pin!(request);
+        let mut answer = tokio::time::timeout(soon, &mut request).await;
+        if answer.is_err() {
+            // Maybe the server is slow, maybe the runtime that drives the connection is blocked.
+            self.drive.go_home();
+            answer = tokio::time::timeout(limit - soon, &mut request).await;
+        }
+        match answer {
             Ok(answer) => answer.map_err(|error| fault(doing, error)),
             Err(_) => {
                 self.abort();
@@ -262,14 +294,5 @@ impl Drop for Session {
             self.backends.forget(self.backend);
         }
         self.abort();
-    }
-}
-
-/// However the driving task ends, what hangs on the connection is lost.
-struct EndsWithMe(Lifeline);
-
-impl Drop for EndsWithMe {
-    fn drop(&mut self) {
-        self.0.end();
     }
 }

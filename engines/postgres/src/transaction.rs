@@ -37,6 +37,7 @@ impl Connection for Transaction {
     const NOTICES_LOSS: bool = true;
 
     async fn take(&self, claim: &Claim) -> Result<Option<Token>> {
+        self.0.come_here();
         let name = claim.name.as_str();
         loop {
             // Both at once: the answers come in order.

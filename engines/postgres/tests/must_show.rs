@@ -62,36 +62,39 @@ async fn transactions(client: &Client) -> i64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_idle_waiters_cost_few_queries() {
-    // A server of its own, since everything that happens there is counted.
-    let server = Postgres::start();
-    let (holder, waiters) = (
-        lockkeeper::connect(server.url()).await.expect("a keeper"),
-        lockkeeper::connect(server.url()).await.expect("a keeper"),
-    );
-    let mut guards = Vec::new();
-    for number in 0..100 {
-        guards.push(holder.mutex(format!("idle/{number}")).lock().await.expect("a grant"));
+    for style in ["queue", "row"] {
+        // A server of its own, since everything that happens there is counted.
+        let server = Postgres::start();
+        let url = format!("{}?style={style}", server.url());
+        let [holder, waiters] = [lockkeeper::connect(&url).await, lockkeeper::connect(&url).await]
+            .map(|it| it.expect("a keeper"));
+        let mut guards = Vec::new();
+        for number in 0..100 {
+            guards.push(holder.mutex(format!("idle/{number}")).lock().await.expect("a grant"));
+        }
+        let waiting: Vec<_> = (0..200)
+            .map(|number| {
+                let lock = waiters.mutex(format!("idle/{}", number % 100));
+                tokio::spawn(async move { lock.lock().await })
+            })
+            .collect();
+        let (watcher, connection) =
+            tokio_postgres::connect(&server.url(), NoTls).await.expect("a connection");
+        tokio::spawn(connection);
+        // Until all have joined and the server has published its counters, which it does now and then.
+        let mut rate = f64::INFINITY;
+        for _ in 0..6 {
+            let before = transactions(&watcher).await;
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            rate = (transactions(&watcher).await - before) as f64 / 5.0;
+            println!("{style}: 200 idle waiters: {rate:.1} transactions a second in all");
+            if rate <= 20.0 {
+                break;
+            }
+        }
+        assert!(rate <= 20.0, "{style}: {rate} transactions a second");
+        waiting.iter().for_each(|wait| wait.abort());
     }
-    let waiting: Vec<_> = (0..200)
-        .map(|number| {
-            let lock = waiters.mutex(format!("idle/{}", number % 100));
-            tokio::spawn(async move { lock.lock().await })
-        })
-        .collect();
-    let (watcher, connection) = tokio_postgres::connect(&server.url(), NoTls).await.expect("a connection");
-    tokio::spawn(connection);
-    let in_queue = "SELECT count(*) FROM lockkeeper_claims WHERE name LIKE '%idle/%'";
-    while watcher.query_one(in_queue, &[]).await.expect("a count").get::<_, i64>(0) < 300 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    // The server publishes its counters now and then; the first look lets the joins pass.
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let before = transactions(&watcher).await;
-    tokio::time::sleep(Duration::from_secs(6)).await;
-    let rate = (transactions(&watcher).await - before) as f64 / 6.0;
-    println!("200 idle waiters: {rate:.1} transactions a second in all");
-    assert!(rate <= 20.0, "{rate} transactions a second");
-    waiting.iter().for_each(|wait| wait.abort());
 }
 
 #[tokio::test(flavor = "multi_thread")]

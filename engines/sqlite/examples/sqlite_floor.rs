@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-const ROUND: Duration = Duration::from_millis(1500);
-const ROUNDS: usize = 3;
+const ROUND: Duration = Duration::from_millis(150);
+const ROUNDS: usize = 25;
 
 /// The raw floor: an insert and a delete under a unique name, each committed, with the engine's settings.
 struct Raw(Mutex<Connection>);
@@ -89,10 +89,32 @@ async fn keeper(directory: &Path, style: &str) -> Result<Keeper> {
     Keeper::builder().ttl(ttl).build(lockkeeper_sqlite::connect(Address::parse(&url)?, ttl).await?)
 }
 
-fn median(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {
-    let mut values: Vec<f64> = rounds.iter().map(of).collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+/// The value below which so many quarters of the numbers are.
+fn quartile(numbers: impl Iterator<Item = f64>, quarters: usize) -> f64 {
+    let mut sorted: Vec<f64> = numbers.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted[(sorted.len() - 1) * quarters / 4]
+}
+
+async fn floor_round(tasks: usize, raw: &Arc<Raw>) -> Round {
+    let raw = Arc::clone(raw);
+    round(tasks, move |name: String| {
+        let raw = Arc::clone(&raw);
+        async move { raw.pair(&name).expect("the raw floor works") }
+    })
+    .await
+}
+
+async fn our_round(tasks: usize, keeper: &Keeper) -> Round {
+    let keeper = keeper.clone();
+    round(tasks, move |name: String| {
+        let keeper = keeper.clone();
+        async move {
+            let guard = keeper.mutex(name).lock().await.expect("a lock of one's own is free");
+            guard.release().await.expect("it is ours");
+        }
+    })
+    .await
 }
 
 #[tokio::main]
@@ -101,41 +123,26 @@ async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let raw = Arc::new(Raw::open(&directory.path().join("raw.db"))?);
     println!("pairs per second, median of {ROUNDS} rounds, raw and ours by turns");
     for tasks in [1, 64] {
-        let mut floors = Vec::new();
-        let mut ours = vec![Vec::new(); lockkeeper_sqlite::STYLES.len()];
-        for _ in 0..ROUNDS {
-            let floor = Arc::clone(&raw);
-            let pair = move |name: String| {
-                let floor = Arc::clone(&floor);
-                async move { floor.pair(&name).expect("the raw floor works") }
-            };
-            floors.push(round(tasks, pair).await);
-            for (rates, style) in ours.iter_mut().zip(lockkeeper_sqlite::STYLES) {
-                let keeper = keeper(directory.path(), style.style).await?;
-                let locks = keeper.clone();
-                let pair = move |name: String| {
-                    let locks = locks.clone();
-                    async move {
-                        let guard = locks.mutex(name).lock().await.expect("a lock of one's own is free");
-                        guard.release().await.expect("it is ours");
-                    }
-                };
-                rates.push(round(tasks, pair).await);
-                keeper.close().await;
+        for style in lockkeeper_sqlite::STYLES.iter().map(|style| style.style) {
+            let keeper = keeper(directory.path(), style).await?;
+            let mut rounds = Vec::new();
+            for _ in 0..ROUNDS {
+                rounds.push((floor_round(tasks, &raw).await, our_round(tasks, &keeper).await));
             }
-        }
-        let (floor, floor_cpu) =
-            (median(&floors, |round| round.rate), median(&floors, |round| round.cpu_micros));
-        println!(
-            "{tasks:>3} tasks  raw    {floor:>8.0}                     {floor_cpu:>6.1} µs of processor time"
-        );
-        for (rounds, style) in ours.into_iter().zip(lockkeeper_sqlite::STYLES) {
-            let (rate, cpu) =
-                (median(&rounds, |round| round.rate), median(&rounds, |round| round.cpu_micros));
-            let (part, cpu_part) = (rate / floor, floor_cpu / cpu);
+            keeper.close().await;
+            let median = |of: fn(&(Round, Round)) -> f64| quartile(rounds.iter().map(of), 2);
+            let ratio =
+                |quarters| quartile(rounds.iter().map(|(floor, our)| our.rate / floor.rate), quarters);
             println!(
-                "{tasks:>3} tasks  {:<6} {rate:>8.0}  {part:.2} of the floor  {cpu:>6.1} µs of processor time ({cpu_part:.2})",
-                style.style
+                "{style:<6} {tasks:>3} task(s): floor {:>6.0} ({:.1} µs of processor time), ours {:>6.0} ({:.1} µs), \
+                 ratio {:.2} (half of the rounds within {:.2} to {:.2})",
+                median(|(floor, _)| floor.rate),
+                median(|(floor, _)| floor.cpu_micros),
+                median(|(_, our)| our.rate),
+                median(|(_, our)| our.cpu_micros),
+                ratio(2),
+                ratio(1),
+                ratio(3)
             );
         }
     }

@@ -3,16 +3,18 @@
 
 CREATE SEQUENCE IF NOT EXISTS lockkeeper_token;
 
--- Every connection begins with this. After a failover to a standby that lagged behind, or a restore, the
--- sequence may have gone back: the server's time puts it ahead of everything that was handed out.
+-- Every connection begins with this. After a failover to a standby that lagged behind, a restore, or a crash before
+-- which some connections did not wait for the disk, the sequence may have gone back. The server's time in microseconds
+-- puts it ahead of everything that was handed out, since no server hands out a million tokens a second; and if the
+-- clock has gone back, too, the million does that were skipped.
 CREATE OR REPLACE FUNCTION lockkeeper_raise_tokens()
 RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-    now_us bigint := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
 BEGIN
     -- One at a time, or a slow one could set it back.
     PERFORM pg_advisory_xact_lock(hashtextextended('lockkeeper tokens', 0));
-    IF (SELECT last_value FROM lockkeeper_token) < now_us - 60000000 THEN
-        PERFORM setval('lockkeeper_token', now_us);
-    END IF;
+    -- The raise itself waits for the disk on every connection.
+    PERFORM set_config('synchronous_commit', 'on', true);
+    PERFORM setval('lockkeeper_token',
+        greatest((extract(epoch FROM clock_timestamp()) * 1000000)::bigint, last_value + 1000000))
+    FROM lockkeeper_token;
 END $$;
