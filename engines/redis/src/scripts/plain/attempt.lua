@@ -6,16 +6,7 @@
 -- Replies the token as a text, or {how long the hold can last at most in ms, or below 0 if nobody knows}.
 local holder = redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX', 'GET')
 if not holder then
-  -- Law 8: grows with the clock, and even without it. Texts are compared, since Lua prints numbers slowly.
-  local clock = redis.call('TIME')
-  local fraction = clock[2]
-  if #fraction < 6 then fraction = string.rep('0', 6 - #fraction) .. fraction end
-  local token = clock[1] .. fraction
-  local before = redis.call('SET', KEYS[2], token, 'PX', ARGV[3], 'GET')
-  if before and (#before ~= #token or before >= token) and tonumber(before) >= tonumber(token) then
-    token = string.format('%.0f', before + 1)
-    redis.call('SET', KEYS[2], token, 'PX', ARGV[3])
-  end
+  local token = raise(KEYS[2], time(), ARGV[3])
   if KEYS[3] and redis.call('EXISTS', KEYS[3]) == 1 then redis.call('APPEND', KEYS[1], '*') end
   return token
 end
