@@ -30,7 +30,7 @@ macro_rules! script {
 }
 use script;
 
-static ATTEMPT: LazyLock<Lua> = script!("token", "attempt");
+static ATTEMPT: LazyLock<Lua> = script!("attempt_begin", "take", "attempt");
 static WAIT: LazyLock<Lua> = script!("mark", "wait");
 static LEAVE: LazyLock<Lua> = script!("leave", "wake", "leave_wake");
 static PASS: LazyLock<Lua> = script!("mark", "wake", "pass");

@@ -29,8 +29,10 @@ macro_rules! script {
 }
 use script;
 
-static JOIN: LazyLock<Lua> = script!("take_alone", "join_alone", "state", "moves", "join");
-static LEAVE: LazyLock<Lua> = script!("free_alone", "leave_alone", "state", "moves", "leave");
+static JOIN: LazyLock<Lua> =
+    script!("clock", "join_alone_begin", "place", "take", "join_alone_end", "state", "moves", "join");
+static LEAVE: LazyLock<Lua> =
+    script!("leave_alone_begin", "free", "leave_alone_end", "state", "moves", "leave");
 static KEEP: LazyLock<Lua> = script!("one_begin", "keep_alone", "state", "moves", "keep", "one_end");
 static SHRINK: LazyLock<Lua> = script!("look", "state", "moves", "shrink");
 static LIST: LazyLock<Lua> = script!("list_alone", "state", "moves", "list");

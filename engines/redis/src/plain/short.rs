@@ -8,7 +8,7 @@ use lockkeeper_core::{Claim, ClaimId, LockName};
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-static ATTEMPT_MANY: LazyLock<Lua> = script!("token", "attempt_many");
+static ATTEMPT_MANY: LazyLock<Lua> = script!("attempt_many_begin", "take", "attempt_many_end");
 static LEAVE_MANY: LazyLock<Lua> = script!("leave_many");
 
 /// About how many bytes an attempt takes.

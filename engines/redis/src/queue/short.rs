@@ -8,8 +8,8 @@ use lockkeeper_core::{Claim, ClaimId, LockName, Shape};
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-static JOIN_MANY: LazyLock<Lua> = script!("take_alone", "join_many");
-static LEAVE_MANY: LazyLock<Lua> = script!("free_alone", "leave_many");
+static JOIN_MANY: LazyLock<Lua> = script!("clock", "place", "join_many_begin", "take", "join_many_end");
+static LEAVE_MANY: LazyLock<Lua> = script!("leave_many_begin", "free", "leave_many_end");
 
 /// About how many bytes a join takes.
 const BYTES: usize = 320;
