@@ -25,7 +25,11 @@ use std::time::Duration;
 
 macro_rules! script {
     ($($part:literal),*) => {
-        LazyLock::new(|| Lua::new(&[$(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts/plain/", $part, ".lua"))),*]))
+        LazyLock::new(|| {
+            Lua::new(&[
+                $(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts/plain/", $part, ".lua"))),*
+            ])
+        })
     };
 }
 use script;
