@@ -1,7 +1,8 @@
 //! Requests of many tasks that travel together: whoever comes while all requests are under way goes with the next one.
 //!
 //! Where the server's or the driver's work per request is what costs, this is what makes 64 tasks on 64 locks cheap. A
-//! task that comes alone pays nothing for it: its request goes at once, on its own, in the task itself.
+//! task that comes alone pays nothing for it: its request goes at once, on its own, in the task itself. Where several have
+//! come together, the next ones all gather, and go as soon as whoever is ready has asked.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -48,7 +49,21 @@ struct Inner<B: Batch> {
 
 struct State<B: Batch> {
     under_way: usize,
+    /// How many of those under way have yet to take who gathered.
+    starting: usize,
     gathered: VecDeque<Gathered<B>>,
+    /// Lately several came together. Then those who come first wait, too, until all who are ready to ask have asked: else
+    /// they would go alone again and again, and hold up the others.
+    crowded: bool,
+}
+
+impl<B: Batch> State<B> {
+    /// Whether one more must start for all who have gathered; if so, it is counted as starting.
+    fn starts(&mut self, at_most: usize) -> bool {
+        let starts = self.gathered.len() > self.starting * at_most;
+        self.starting += usize::from(starts);
+        starts
+    }
 }
 
 struct Gathered<B: Batch> {
@@ -56,39 +71,39 @@ struct Gathered<B: Batch> {
     answer: oneshot::Sender<B::Answer>,
 }
 
+/// How an ask goes.
+enum Way<B: Batch> {
+    Alone(B::Ask),
+    Gathered { answer: oneshot::Receiver<B::Answer>, starts: bool },
+}
+
 impl<B: Batch> Batcher<B> {
     /// Batches that are sent on this runtime, as many at once as told: enough that few tasks do not wait for each
     /// other, few enough that many gather.
     pub fn new(batch: B, runtime: Handle, at_once: usize) -> Self {
-        let state = Mutex::new(State { under_way: 0, gathered: VecDeque::new() });
-        Self(Arc::new(Inner { batch, runtime, at_once: at_once.max(1), state }))
+        let state = State { under_way: 0, starting: 0, gathered: VecDeque::new(), crowded: false };
+        Self(Arc::new(Inner { batch, runtime, at_once: at_once.max(1), state: Mutex::new(state) }))
     }
 
     /// Sends the ask, alone or with others. `None` if the runtime of the batches has ended.
     ///
     /// Cancel safety: an ask that was not sent yet never will be; one that was may count.
     pub async fn ask(&self, ask: B::Ask) -> Option<B::Answer> {
-        let answer = {
-            let mut state = self.0.state();
-            if state.under_way < self.0.at_once {
-                state.under_way += 1;
-                Err(ask)
-            } else {
-                let (sender, receiver) = oneshot::channel();
-                state.gathered.push_back(Gathered { ask, answer: sender });
-                Ok(receiver)
-            }
-        };
-        match answer {
-            Ok(mut receiver) => loop {
-                match timeout(PATIENCE, &mut receiver).await {
-                    Ok(answer) => return answer.ok(),
-                    Err(_) => self.0.one_more(),
-                }
-            },
-            Err(ask) => {
+        match self.0.way(ask) {
+            Way::Alone(ask) => {
                 let _turn = Turn(Arc::clone(&self.0));
                 self.0.batch.send(&[ask]).await.pop()
+            }
+            Way::Gathered { mut answer, starts } => {
+                if starts {
+                    Flight::start(&self.0);
+                }
+                loop {
+                    match timeout(PATIENCE, &mut answer).await {
+                        Ok(answer) => return answer.ok(),
+                        Err(_) => self.0.one_more(),
+                    }
+                }
             }
         }
     }
@@ -99,26 +114,49 @@ impl<B: Batch> Inner<B> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends those who have gathered, however many requests are under way.
-    fn one_more(self: &Arc<Self>) {
-        self.state().under_way += 1;
-        drop(Turn(Arc::clone(self)));
+    fn at_most(&self) -> usize {
+        self.batch.at_most().max(1)
     }
 
-    /// Those who travel next, without those who have gone.
-    fn next(&self) -> Vec<Gathered<B>> {
+    /// Sends those who have gathered, however many requests are under way.
+    fn one_more(self: &Arc<Self>) {
         let mut state = self.state();
-        let mut next = Vec::new();
-        while next.len() < self.batch.at_most().max(1)
+        state.under_way += 1;
+        state.starting += 1;
+        drop(state);
+        Flight::start(self);
+    }
+
+    fn way(&self, ask: B::Ask) -> Way<B> {
+        let mut state = self.state();
+        let has_room = state.under_way < self.at_once;
+        if has_room && !state.crowded {
+            state.under_way += 1;
+            return Way::Alone(ask);
+        }
+        let (sender, answer) = oneshot::channel();
+        state.gathered.push_back(Gathered { ask, answer: sender });
+        let starts = has_room && state.starts(self.at_most());
+        state.under_way += usize::from(starts);
+        Way::Gathered { answer, starts }
+    }
+
+    /// Those who travel next, without those who have gone. If there are none, the right to be under way ends here.
+    fn next(&self, starts: bool) -> Vec<Gathered<B>> {
+        let mut state = self.state();
+        let room = self.at_most().min(state.gathered.len());
+        let mut next = Vec::with_capacity(room);
+        while next.len() < room
             && let Some(gathered) = state.gathered.pop_front()
         {
             if !gathered.answer.is_closed() {
                 next.push(gathered);
             }
         }
-        if next.is_empty() {
-            state.under_way -= 1;
-        }
+        // Only one that has just started has let all who were ready gather.
+        state.crowded = next.len() > 1 || state.crowded && !(starts && next.len() == 1);
+        state.starting -= usize::from(starts);
+        state.under_way -= usize::from(next.is_empty());
         next
     }
 
@@ -134,17 +172,60 @@ impl<B: Batch> Inner<B> {
     }
 }
 
-/// The right to have a request under way. It passes to those who gathered, however the request ends: its task may be
-/// dropped, too.
+/// The right of one who came alone to have a request under way. It passes to those who gathered, however the request
+/// ends: its task may be dropped, too.
 struct Turn<B: Batch>(Arc<Inner<B>>);
 
 impl<B: Batch> Drop for Turn<B> {
     fn drop(&mut self) {
-        let next = self.0.next();
-        if !next.is_empty() {
-            let turn = Turn(Arc::clone(&self.0));
-            self.0.runtime.spawn(async move { turn.0.send(next).await });
+        let mut state = self.0.state();
+        let starts = state.starts(self.0.at_most());
+        state.under_way -= usize::from(!starts);
+        drop(state);
+        if starts {
+            Flight::start(&self.0);
         }
+    }
+}
+
+/// The right of those who gathered to have a request under way: one after the other, as long as there are any.
+struct Flight<B: Batch> {
+    inner: Arc<Inner<B>>,
+    starts: bool,
+    landed: bool,
+}
+
+impl<B: Batch> Flight<B> {
+    fn start(inner: &Arc<Inner<B>>) {
+        let flight = Self { inner: Arc::clone(inner), starts: true, landed: false };
+        inner.runtime.spawn(flight.run());
+    }
+
+    async fn run(mut self) {
+        loop {
+            let next = self.inner.next(self.starts);
+            self.starts = false;
+            if next.is_empty() {
+                self.landed = true;
+                return;
+            }
+            self.inner.send(next).await;
+        }
+    }
+}
+
+/// If it has not landed, the runtime has ended, and whoever gathered did so in vain.
+impl<B: Batch> Drop for Flight<B> {
+    fn drop(&mut self) {
+        if self.landed {
+            return;
+        }
+        let mut state = self.inner.state();
+        state.under_way -= 1;
+        state.starting -= usize::from(self.starts);
+        let stranded = std::mem::take(&mut state.gathered);
+        drop(state);
+        drop(stranded);
     }
 }
 
@@ -162,6 +243,7 @@ impl<B: Batch> fmt::Debug for Batcher<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ops::Range;
     use tokio::sync::Semaphore;
     use tokio::task::{JoinHandle, yield_now};
 
@@ -206,8 +288,35 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn while_many_come_together_nobody_goes_alone() {
+        let (slow, batcher) = batcher(2);
+        let tasks = ask(&batcher, 0..5).await;
+        slow.0.may_answer.add_permits(100);
+        for task in tasks {
+            task.await.unwrap().unwrap();
+        }
+        assert_eq!(slow.sent(), [vec![0], vec![1], vec![2, 3, 4]]);
+        let together = async |asks: Range<u32>| {
+            let tasks: Vec<_> = asks
+                .map(|ask| {
+                    let batcher = Arc::clone(&batcher);
+                    tokio::spawn(async move { batcher.ask(ask).await })
+                })
+                .collect();
+            for task in tasks {
+                task.await.unwrap().unwrap();
+            }
+        };
+        together(5..10).await;
+        assert_eq!(slow.sent()[3..], [vec![5, 6, 7], vec![8, 9]]);
+        together(10..11).await;
+        together(11..13).await;
+        assert_eq!(slow.sent()[5..], [[10], [11], [12]], "one who came alone has ended it");
+    }
+
     /// Starts that many tasks, which ask one after the other.
-    async fn ask(batcher: &Arc<Batcher<Slow>>, asks: std::ops::Range<u32>) -> Vec<JoinHandle<Option<usize>>> {
+    async fn ask(batcher: &Arc<Batcher<Slow>>, asks: Range<u32>) -> Vec<JoinHandle<Option<usize>>> {
         let mut tasks = Vec::new();
         for ask in asks {
             let batcher = Arc::clone(batcher);
@@ -278,7 +387,9 @@ mod tests {
         slow.0.may_answer.add_permits(2);
         assert_eq!(batcher.ask(1).await, Some(1));
         assert_eq!(idle.await, Some(1));
-        assert_eq!(batcher.0.state().under_way, 0);
+        while batcher.0.state().under_way > 0 {
+            yield_now().await;
+        }
     }
 
     #[tokio::test]
@@ -298,7 +409,8 @@ mod tests {
 
     #[test]
     fn the_end_of_the_runtime_is_an_answer_to_those_on_another() {
-        let [here, there] = [(); 2].map(|()| tokio::runtime::Builder::new_current_thread().build().unwrap());
+        let [here, there] =
+            [(); 2].map(|()| tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap());
         let slow = Slow::default();
         let batcher = Arc::new(Batcher::new(slow.clone(), there.handle().clone(), 1));
         here.block_on(async {

@@ -3,7 +3,9 @@
 //!
 //!     cargo run --release -p lockkeeper-redis --example redis_floor [THREADS [SECONDS [URL]]]
 //!
-//! THREADS 0 (the default) is a runtime on the current thread. Without a URL it starts a server of its own.
+//! THREADS 0 (the default) is a runtime on the current thread. SECONDS is how long each of them is measured in all, in
+//! short slices that take turns, since a machine is seldom as quick as it was a second ago: what counts is the ratio
+//! within a turn. Without a URL it starts a server of its own.
 
 use hdrhistogram::Histogram;
 use lockkeeper_core::Keeper;
@@ -17,14 +19,15 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const TTL: Duration = Duration::from_secs(10);
-const ROUNDS: usize = 5;
+/// How long one of them has its turn.
+const SLICE: Duration = Duration::from_millis(100);
 const FREE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
 
 fn main() {
     let mut words = std::env::args().skip(1);
     let threads: usize = words.next().map_or(0, |word| word.parse().expect("THREADS is a number"));
-    let seconds: f64 = words.next().map_or(1.0, |word| word.parse().expect("SECONDS is a number"));
+    let seconds: f64 = words.next().map_or(3.0, |word| word.parse().expect("SECONDS is a number"));
     let own = std::env::args().nth(3).is_none().then(Redis::start);
     let url = std::env::args().nth(3).unwrap_or_else(|| own.as_ref().map(|it| it.url()).unwrap_or_default());
     let mut builder = match threads {
@@ -37,9 +40,9 @@ fn main() {
         pairs(&url, 1, length).await;
         pairs(&url, 64, length).await;
         for keepers in [2, 16] {
-            hand_overs(&url, keepers, 1, length * 2).await;
+            hand_overs(&url, keepers, 1, length / 2).await;
         }
-        hand_overs(&url, 16, 63, length * 2).await;
+        hand_overs(&url, 16, 63, length / 2).await;
     });
 }
 
@@ -56,7 +59,7 @@ async fn raw(url: &str) -> MultiplexedConnection {
     client.get_multiplexed_async_connection().await.expect("a connection")
 }
 
-/// Pairs per second of raw, queue and plain, each with so many tasks on their own locks; medians of rounds in turn.
+/// Pairs per second of raw, queue and plain, each with so many tasks on their own locks, in turns.
 async fn pairs(url: &str, tasks: usize, length: Duration) {
     let connection = raw(url).await;
     let script: String = redis::cmd("SCRIPT")
@@ -67,26 +70,70 @@ async fn pairs(url: &str, tasks: usize, length: Duration) {
         .expect("the script is loaded");
     let queue = keeper(url).await;
     let plain = keeper(&format!("{url}?style=plain")).await;
-    let mut rates = [const { Vec::new() }; 3];
-    for _ in 0..ROUNDS {
-        rates[0].push(rate(tasks, length, |task| raw_pair(connection.clone(), script.clone(), task)).await);
-        rates[1].push(rate(tasks, length, |task| pair(queue.clone(), task)).await);
-        rates[2].push(rate(tasks, length, |task| pair(plain.clone(), task)).await);
+    let mut turns: [Vec<Turn>; 3] = Default::default();
+    let rounds = (length.as_secs_f64() / SLICE.as_secs_f64()).ceil().max(1.0) as usize;
+    // The first round only warms up.
+    for round in 0..=rounds {
+        let turn = [
+            turn(&connection, tasks, |task| raw_pair(connection.clone(), script.clone(), task)).await,
+            turn(&connection, tasks, |task| pair(queue.clone(), task)).await,
+            turn(&connection, tasks, |task| pair(plain.clone(), task)).await,
+        ];
+        if round > 0 {
+            turns.iter_mut().zip(turn).for_each(|(turns, turn)| turns.push(turn));
+        }
     }
-    let [floor, queue, plain] = rates.map(median);
-    println!("{tasks:>3} tasks: raw pair {floor:.0}/s");
-    for (style, rate) in [("queue", queue), ("plain", plain)] {
-        println!("           {style} {rate:.0}/s, {:.2} of the raw pair", rate / floor);
+    println!("{tasks:>3} tasks, {rounds} turns of {SLICE:?} each; medians (and quarters)");
+    let rates = |turns: &[Turn]| turns.iter().map(|turn| turn.rate).collect::<Vec<f64>>();
+    let floor = rates(&turns[0]);
+    for (style, turns) in ["raw", "queue", "plain"].into_iter().zip(&turns) {
+        let rates = rates(turns);
+        let ratios = rates.iter().zip(&floor).map(|(rate, floor)| rate / floor).collect();
+        let [_, server_us, _] = quarters(turns.iter().map(|turn| turn.server_us).collect());
+        let ([_, rate, _], [low, ratio, high]) = (quarters(rates), quarters(ratios));
+        println!(
+            "  {style:5} {rate:7.0}/s, {ratio:.2} ({low:.2} to {high:.2}) of the raw pair, server {server_us:.1} us"
+        );
     }
 }
 
-fn median(mut rates: Vec<f64>) -> f64 {
-    rates.sort_by(f64::total_cmp);
-    rates[rates.len() / 2]
+/// The values below which a quarter, half and three quarters of them are.
+fn quarters(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    [1, 2, 3].map(|quarter| values[(values.len() - 1) * quarter / 4])
 }
 
-/// How often all tasks together repeat what `step` makes, per second.
-async fn rate<F>(tasks: usize, length: Duration, step: impl Fn(usize) -> F) -> f64
+/// What a turn came to.
+struct Turn {
+    /// Pairs per second.
+    rate: f64,
+    /// The server's processor time for each pair, in microseconds.
+    server_us: f64,
+}
+
+async fn turn<F>(connection: &MultiplexedConnection, tasks: usize, step: impl Fn(usize) -> F) -> Turn
+where
+    F: Future<Output = Repeat> + Send + 'static,
+{
+    let before = server_seconds(connection).await;
+    let (count, rate) = rate(tasks, SLICE, step).await;
+    let spent = server_seconds(connection).await - before;
+    Turn { rate, server_us: spent * 1e6 / count as f64 }
+}
+
+/// The processor time the server has used by now.
+async fn server_seconds(connection: &MultiplexedConnection) -> f64 {
+    let info: String =
+        redis::cmd("INFO").arg("cpu").query_async(&mut connection.clone()).await.expect("INFO");
+    let used = |line: &str| line.split_once(':').and_then(|(_, seconds)| seconds.trim().parse::<f64>().ok());
+    info.lines()
+        .filter(|line| line.starts_with("used_cpu_user:") || line.starts_with("used_cpu_sys:"))
+        .filter_map(used)
+        .sum()
+}
+
+/// How often all tasks together repeat what `step` makes, and how often that is per second.
+async fn rate<F>(tasks: usize, length: Duration, step: impl Fn(usize) -> F) -> (u64, f64)
 where
     F: Future<Output = Repeat> + Send + 'static,
 {
@@ -107,7 +154,8 @@ where
     for task in running {
         task.await.expect("a task ends well");
     }
-    count.load(Relaxed) as f64 / start.elapsed().as_secs_f64()
+    let count = count.load(Relaxed);
+    (count, count as f64 / start.elapsed().as_secs_f64())
 }
 
 enum Repeat {

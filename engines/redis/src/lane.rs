@@ -6,6 +6,7 @@ use crate::failure::may_pass;
 use crate::link::{Dial, Ears, Link};
 use crate::lua::Request;
 use crate::target::{Sentinels, Target, spot};
+use crate::together::{Ask, Together};
 use lockkeeper_core::house;
 use redis::{Cmd, RedisResult, Value};
 use std::sync::Arc;
@@ -131,6 +132,11 @@ impl Lanes {
         &self.house
     }
 
+    /// The lane of the runtime that connected, if that is not the house's.
+    pub(crate) fn near(&self) -> Option<&Lane> {
+        self.near.as_ref().map(|(_, lane)| lane)
+    }
+
     /// The best lane from here. While we run on the near lane's runtime, somebody drives it.
     pub(crate) fn nearest(&self) -> &Lane {
         match &self.near {
@@ -152,6 +158,19 @@ impl Lanes {
     pub(crate) async fn run_surely(&self, lane: &Lane, request: &Request) -> (RedisResult<Value>, bool) {
         match lane.run(request).await {
             Err(error) if may_pass(&error) => (self.house.run(request).await, true),
+            outcome => (outcome, false),
+        }
+    }
+
+    /// The same for what a task asks of one lock, alone or with others.
+    pub(crate) async fn ask_surely<A: Ask>(
+        &self,
+        together: &Together<A>,
+        lane: &Lane,
+        ask: A,
+    ) -> (RedisResult<Value>, bool) {
+        match together.ask(self, lane, ask.clone()).await {
+            Err(error) if may_pass(&error) => (self.house.run(&ask.alone()).await, true),
             outcome => (outcome, false),
         }
     }

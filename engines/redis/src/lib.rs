@@ -15,6 +15,7 @@ mod plain;
 mod queue;
 mod shared;
 mod target;
+mod together;
 mod view;
 mod wake;
 
@@ -40,8 +41,10 @@ use crate::line::HolderLine;
 use crate::link::Ears;
 use crate::looker::Lookers;
 use crate::plain::RedisPlain;
+use crate::plain::short::AttemptAlone;
 use crate::queue::RedisQueue;
 use crate::shared::Shared;
+use crate::together::Together;
 use crate::wake::{Flights, Waiters};
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{
@@ -124,9 +127,12 @@ async fn open_queue(config: &Config, time_limit: Duration, channel: String) -> R
     let (lanes, durable) = open_lanes(config, time_limit, ears).await?;
     let is_cluster = matches!(config.topology, Topology::Cluster(_));
     let queue = Arc::new(RedisQueue {
+        // A join whose task has gone needs no undoing: a leave that overtook it has left a mark that keeps it out.
+        joins: if is_cluster { Together::never() } else { Together::down(&lanes, drop) },
+        leaves: if is_cluster { Together::never() } else { Together::down(&lanes, drop) },
         lanes,
         waiters,
-        channel,
+        channel: channel.into(),
         durable,
         is_cluster,
         crowds: Crowds::default(),
@@ -155,7 +161,15 @@ async fn open_plain(config: &Config, time_limit: Duration, channel: String) -> R
     };
     let (lanes, durable) = open_lanes(config, time_limit, ears).await?;
     let is_cluster = matches!(config.topology, Topology::Cluster(_));
+    let undoing = Arc::clone(&behind);
+    let undo = move |attempt: AttemptAlone| {
+        if let Some(plain) = listener(&undoing) {
+            plain.undo(attempt);
+        }
+    };
     let plain = Arc::new(RedisPlain {
+        attempts: if is_cluster { Together::never() } else { Together::down(&lanes, undo) },
+        leaves: if is_cluster { Together::never() } else { Together::down(&lanes, drop) },
         lanes,
         waiters: Arc::default(),
         lookers: Lookers::default(),

@@ -422,6 +422,6 @@ pub(crate) fn io_error(kind: std::io::ErrorKind, text: &'static str) -> RedisErr
     std::io::Error::new(kind, text).into()
 }
 
-fn gone() -> RedisError {
+pub(crate) fn gone() -> RedisError {
     io_error(std::io::ErrorKind::NotConnected, "the connection's runtime is gone")
 }

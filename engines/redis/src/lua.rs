@@ -1,6 +1,7 @@
 //! Scripts, run by their hash, and sent in full when a server does not have them.
 
-use redis::{Arg, Cmd};
+use redis::{Arg, Cmd, RedisWrite as _};
+use std::fmt::Display;
 
 /// A script that lives in a `.lua` file.
 #[derive(Debug)]
@@ -37,6 +38,19 @@ impl Request {
             command.arg(key.as_ref());
         }
         Self { lua, command }
+    }
+
+    /// A run of the script on so many keys, which [`word`](Self::word) adds first; all together have about so many bytes.
+    pub(crate) fn of(lua: &'static Lua, keys: usize, arguments: usize, bytes: usize) -> Self {
+        let mut command = Cmd::with_capacity(WORDS_BEFORE_KEYS + keys + arguments, 64 + bytes);
+        command.arg("EVALSHA").arg(&lua.hash).arg(keys);
+        Self { lua, command }
+    }
+
+    /// Adds a key or an argument, written in place.
+    pub(crate) fn word(&mut self, word: impl Display) -> &mut Self {
+        self.command.write_arg_fmt(word);
+        self
     }
 
     /// With one more argument.

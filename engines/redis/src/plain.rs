@@ -1,19 +1,23 @@
 //! The style 'plain': a string key as other clients write it, with a fencing token beside it.
 
+pub(crate) mod short;
+
 use crate::config::ENGINE;
 use crate::crowd::Crowds;
 use crate::failure::failure;
 use crate::keys::PlainKeys;
-use crate::lane::Lanes;
+use crate::lane::{Lane, Lanes};
 use crate::line::HolderLine;
 use crate::looker::{Lookers, Patience};
 use crate::lua::{Lua, Request};
+use crate::plain::short::{AttemptAlone, Content, LeaveAlone};
 use crate::shared::Shared;
+use crate::together::{Ask as _, Together};
 use crate::view;
 use crate::wake::{Flights, Standing, Waiters};
 use lockkeeper_core::{
     Abilities, Answer, Claim, ClaimId, Clock, Error, Grant, Kept, Left, LockName, LockView, Race, Renewal,
-    Result, Token,
+    Result, Token, house,
 };
 use redis::{RedisError, Value};
 use std::sync::{Arc, LazyLock};
@@ -21,11 +25,16 @@ use std::time::Duration;
 
 macro_rules! script {
     ($($part:literal),*) => {
-        LazyLock::new(|| Lua::new(&[$(include_str!(concat!("scripts/plain/", $part, ".lua"))),*]))
+        LazyLock::new(|| {
+            Lua::new(&[
+                $(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts/plain/", $part, ".lua"))),*
+            ])
+        })
     };
 }
+use script;
 
-static ATTEMPT: LazyLock<Lua> = script!("attempt");
+static ATTEMPT: LazyLock<Lua> = script!("attempt_begin", "take", "attempt");
 static WAIT: LazyLock<Lua> = script!("mark", "wait");
 static LEAVE: LazyLock<Lua> = script!("leave", "wake", "leave_wake");
 static PASS: LazyLock<Lua> = script!("mark", "wake", "pass");
@@ -45,6 +54,8 @@ pub(crate) struct RedisPlain {
     pub(crate) lanes: Lanes,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) channel: String,
+    pub(crate) attempts: Together<AttemptAlone>,
+    pub(crate) leaves: Together<LeaveAlone>,
     pub(crate) durable: Option<crate::durable::Durable>,
     /// A cluster's PUBLISH counts the listeners of one member only.
     pub(crate) is_cluster: bool,
@@ -69,20 +80,22 @@ fn fence_ms(ttl: Duration) -> u64 {
 
 impl RedisPlain {
     fn keys(&self, name: &LockName) -> Result<PlainKeys> {
-        let keys = PlainKeys::of(name.as_str());
-        if self.is_cluster && !keys.in_one_slot() {
+        self.check(name)?;
+        Ok(PlainKeys::of(name.as_str()))
+    }
+
+    fn check(&self, name: &LockName) -> Result<()> {
+        if self.is_cluster && !PlainKeys::of(name.as_str()).in_one_slot() {
             return Err(Error::invalid(format!(
                 "the lock name {name:?} does not work with redis+cluster in the style 'plain': \
                  remove the brace, or use the style 'queue'"
             )));
         }
-        Ok(keys)
+        Ok(())
     }
 
-    /// What stands in the key, and behind it a `*` if somebody waits. Others compare it as a whole; we also read who
-    /// it is.
-    fn value(&self, claim: &Claim) -> String {
-        format!("{} {}", claim.id, self.line.of(claim))
+    fn value(&self, claim: &Claim) -> Content {
+        Content { id: claim.id, line: self.line.of(claim) }
     }
 
     /// How a message finds the claim.
@@ -100,7 +113,7 @@ impl RedisPlain {
         let Ok(id) = id.parse() else { return };
         if !self.waiters.tell(id, Standing::Holds) {
             let (plain, name) = (Arc::clone(self), LockName::from_engine(name));
-            lockkeeper_core::house::handle().spawn(async move {
+            house::handle().spawn(async move {
                 let _ = plain.pass(&name).await;
             });
         }
@@ -131,14 +144,38 @@ impl RedisPlain {
         Ok(Some(pause.min(until_it_ends)))
     }
 
-    fn attempt_request(&self, claim: &Claim, crowded: bool) -> Result<Request> {
+    /// An attempt that also looks whether somebody waits.
+    fn attempt_among_others(&self, claim: &Claim) -> Result<Request> {
         let keys = self.keys(&claim.name)?;
-        let request = if crowded {
-            Request::new(&ATTEMPT, &[keys.lock, keys.fence, keys.waiting])
+        Ok(Request::new(&ATTEMPT, &[keys.lock, keys.fence, keys.waiting])
+            .arg(self.value(claim).to_string())
+            .arg(milliseconds(claim.ttl))
+            .arg(fence_ms(claim.ttl)))
+    }
+
+    async fn send_attempt(&self, lane: &Lane, claim: &Claim, crowded: bool) -> Result<Value> {
+        let sent = if crowded {
+            let request = self.attempt_among_others(claim)?;
+            match &self.durable {
+                None => lane.run(&request).await,
+                Some(durable) => durable.run(request).await,
+            }
         } else {
-            Request::new(&ATTEMPT, &[keys.lock, keys.fence])
+            let attempt = AttemptAlone { claim: claim.clone(), value: self.value(claim) };
+            match &self.durable {
+                None => self.attempts.ask(&self.lanes, lane, attempt).await,
+                Some(durable) => durable.run(attempt.alone()).await,
+            }
         };
-        Ok(request.arg(self.value(claim)).arg(milliseconds(claim.ttl)).arg(fence_ms(claim.ttl)))
+        sent.map_err(could_not("take the lock"))
+    }
+
+    /// The task of an attempt has gone while it was under way with others, and its leave may have come before it.
+    pub(crate) fn undo(self: Arc<Self>, attempt: AttemptAlone) {
+        house::handle().spawn(async move {
+            // If it fails nobody renews the claim, so it will expire.
+            let _ = Shared(self).leave(&attempt.claim).await;
+        });
     }
 }
 
@@ -156,18 +193,20 @@ impl Race for Shared<RedisPlain> {
     }
 
     async fn attempt(&self, claim: &Claim) -> Result<Answer> {
-        let crowded = self.crowds.has(&claim.name);
-        let request = self.attempt_request(claim, crowded)?;
+        self.check(&claim.name)?;
+        let mut crowded = self.crowds.has(&claim.name);
         let lane = self.lanes.nearest();
         if self.lanes.is_near(lane) {
             self.flights.enter(claim.id);
         }
-        let reply = match &self.durable {
-            None => lane.run(&request).await,
-            Some(durable) => durable.run(request).await,
-        };
+        let mut reply = self.send_attempt(lane, claim, crowded).await;
+        if matches!(reply, Ok(Value::Nil)) {
+            // Of several who asked together, this one's lock was not free.
+            crowded = true;
+            reply = self.send_attempt(lane, claim, crowded).await;
+        }
         self.flights.remove(claim.id);
-        match &reply.map_err(could_not("take the lock"))? {
+        match &reply? {
             Value::Array(words) => {
                 self.crowds.found_company(&claim.name);
                 let left_ms = words.first().and_then(view::integer).and_then(|ms| u64::try_from(ms).ok());
@@ -216,7 +255,7 @@ impl Race for Shared<RedisPlain> {
             }
             let request = Request::new(&KEEP, &keys);
             requests.push(some.iter().fold(request, |request, Renewal { claim, ttl }| {
-                request.arg(self.value(claim)).arg(milliseconds(*ttl)).arg(fence_ms(*ttl))
+                request.arg(self.value(claim).to_string()).arg(milliseconds(*ttl)).arg(fence_ms(*ttl))
             }));
         }
         let replies = match &self.durable {
@@ -234,14 +273,17 @@ impl Race for Shared<RedisPlain> {
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
-        let keys = self.keys(&claim.name)?;
-        let lane =
-            if self.flights.remove(claim.id) { self.lanes.same_as(true) } else { self.lanes.nearest() };
+        let in_flight = self.flights.remove(claim.id);
+        let lane = if in_flight { self.lanes.same_as(true) } else { self.lanes.nearest() };
         let value = self.value(claim);
         let mut twice = false;
         if !self.crowds.has(&claim.name) {
-            let request = Request::new(&LEAVE, &[&keys.lock]).arg(&value);
-            let (reply, again) = self.lanes.run_surely(lane, &request).await;
+            let leave = LeaveAlone { name: claim.name.clone(), value: value.clone() };
+            let (reply, again) = if in_flight {
+                self.lanes.run_surely(lane, &leave.alone()).await
+            } else {
+                self.lanes.ask_surely(&self.leaves, lane, leave).await
+            };
             let reply = view::integer(&reply.map_err(could_not("free the lock"))?);
             twice = again;
             if let Some(was_there) = reply {
@@ -249,8 +291,9 @@ impl Race for Shared<RedisPlain> {
             }
             self.crowds.found_company(&claim.name);
         }
+        let keys = self.keys(&claim.name)?;
         let request = Request::new(&LEAVE, &[keys.lock, keys.waiting])
-            .arg(value)
+            .arg(value.to_string())
             .arg(self.every_listener_counts())
             .arg(self.way_to(claim));
         let (reply, again) = self.lanes.run_surely(lane, &request).await;

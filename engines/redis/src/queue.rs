@@ -1,5 +1,7 @@
 //! The style 'queue': first come, first served, by scripts that keep the whole queue at the server.
 
+pub(crate) mod short;
+
 use crate::config::ENGINE;
 use crate::crowd::{Crowds, Places};
 use crate::failure::failure;
@@ -7,7 +9,9 @@ use crate::keys::QueueKeys;
 use crate::lane::{Lane, Lanes};
 use crate::line::HolderLine;
 use crate::lua::{Lua, Request};
+use crate::queue::short::{JoinAlone, LeaveAlone};
 use crate::shared::Shared;
+use crate::together::{Ask as _, Together};
 use crate::view;
 use crate::wake::{self, Standing, Waiter, Waiters};
 use lockkeeper_core::{
@@ -20,12 +24,19 @@ use std::time::Duration;
 
 macro_rules! script {
     ($($part:literal),*) => {
-        LazyLock::new(|| Lua::new(&[$(include_str!(concat!("scripts/queue/", $part, ".lua"))),*]))
+        LazyLock::new(|| {
+            Lua::new(&[
+                $(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts/queue/", $part, ".lua"))),*
+            ])
+        })
     };
 }
+use script;
 
-static JOIN: LazyLock<Lua> = script!("join_alone", "state", "moves", "join");
-static LEAVE: LazyLock<Lua> = script!("leave_alone", "state", "moves", "leave");
+static JOIN: LazyLock<Lua> =
+    script!("clock", "join_alone_begin", "place", "take", "join_alone_end", "state", "moves", "join");
+static LEAVE: LazyLock<Lua> =
+    script!("leave_alone_begin", "free", "leave_alone_end", "state", "moves", "leave");
 static KEEP: LazyLock<Lua> = script!("one_begin", "keep_alone", "state", "moves", "keep", "one_end");
 static SHRINK: LazyLock<Lua> = script!("look", "state", "moves", "shrink");
 static LIST: LazyLock<Lua> = script!("list_alone", "state", "moves", "list");
@@ -40,7 +51,9 @@ const TRACE_MS: u64 = 600_000;
 pub(crate) struct RedisQueue {
     pub(crate) lanes: Lanes,
     pub(crate) waiters: Arc<Waiters>,
-    pub(crate) channel: String,
+    pub(crate) channel: Arc<str>,
+    pub(crate) joins: Together<JoinAlone>,
+    pub(crate) leaves: Together<LeaveAlone>,
     pub(crate) durable: Option<crate::durable::Durable>,
     /// A script's keys must be in one slot there, and so of one lock.
     pub(crate) is_cluster: bool,
@@ -57,11 +70,6 @@ fn could_not(doing: &'static str) -> impl Fn(RedisError) -> Error {
 fn long_way(lua: &'static Lua, name: &LockName) -> Request {
     let QueueKeys(keys) = QueueKeys::of(name.as_str());
     Request::new(lua, &keys)
-}
-
-/// A run of the script that asks the lock's own key only, and says nothing when that is not enough.
-fn short_way(lua: &'static Lua, name: &LockName) -> Request {
-    Request::new(lua, &[QueueKeys::lock(name.as_str())])
 }
 
 /// At least one: a TTL of zero would mean 'for ever' to nobody here, and 'dead' to everybody.
@@ -81,20 +89,17 @@ pub(crate) fn hear(waiters: &Waiters, message: &str) {
 }
 
 impl RedisQueue {
-    /// The claim as the scripts take it.
-    fn packed(&self, claim: &Claim) -> String {
-        let (id, ttl_ms, weight) = (claim.id, milliseconds(claim.ttl), claim.demand.weight());
-        let (channel, demand, holder) = (&self.channel, claim.demand, self.line.of(claim));
-        match claim.demand.shape() {
-            Shape::ReadWrite => {
-                format!("{id} {ttl_ms} {weight} rw{} {channel} {demand} {holder}", claim.demand.limit())
-            }
-            Shape::Permits { of } => format!("{id} {ttl_ms} {weight} {of} {channel} {demand} {holder}"),
-        }
+    /// Down the short way, alone or with others; with WAIT behind it, always alone.
+    async fn join_alone(&self, lane: &Lane, join: JoinAlone) -> Result<Value> {
+        let reply = match &self.durable {
+            None => self.joins.ask(&self.lanes, lane, join).await,
+            Some(durable) => durable.run(join.alone()).await,
+        };
+        reply.map_err(could_not("join the queue"))
     }
 
-    async fn send_join(&self, lane: &Lane, claim: &Claim, request: Request) -> Result<Value> {
-        let request = request.arg(self.packed(claim)).arg(milliseconds(claim.ttl) + TRACE_MS);
+    async fn join_behind(&self, lane: &Lane, join: &JoinAlone) -> Result<Value> {
+        let request = long_way(&JOIN, &join.claim.name).arg(join.to_string()).arg(join.trace_ms());
         let reply = match &self.durable {
             None => lane.run(&request).await,
             Some(durable) => durable.run(request).await,
@@ -221,9 +226,10 @@ impl Queue for Shared<RedisQueue> {
 
     async fn join(&self, claim: &Claim) -> Result<Joined> {
         let lane = self.lanes.nearest();
-        let crowded = self.crowds.has(&claim.name);
-        if !crowded {
-            let reply = self.send_join(lane, claim, short_way(&JOIN, &claim.name)).await?;
+        let (channel, line) = (Arc::clone(&self.channel), self.line.of(claim));
+        let join = JoinAlone { claim: claim.clone(), channel, line };
+        if !self.crowds.has(&claim.name) {
+            let reply = self.join_alone(lane, join.clone()).await?;
             if let Some(joined) = alone(&reply) {
                 self.places.enter(claim.id, joined.place.0);
                 return Ok(joined);
@@ -231,7 +237,7 @@ impl Queue for Shared<RedisQueue> {
             self.crowds.found_company(&claim.name);
         }
         let waiter = self.waiters.enter(claim, self.lanes.is_near(lane));
-        let reply = self.send_join(lane, claim, long_way(&JOIN, &claim.name)).await?;
+        let reply = self.join_behind(lane, &join).await?;
         if let Some(joined) = alone(&reply) {
             self.crowds.found_free(&claim.name);
             self.waiters.remove(claim.id);
@@ -275,20 +281,20 @@ impl Queue for Shared<RedisQueue> {
             Some(waiter) => self.lanes.same_as(waiter.near),
             None => self.lanes.nearest(),
         };
-        let id = claim.id.to_string();
         let mut twice = false;
         if let Some(place) = self.places.take(claim.id)
             && !self.crowds.has(&claim.name)
         {
-            let request = short_way(&LEAVE, &claim.name).arg(&id).arg(format!("{place:016}"));
-            let (reply, again) = self.lanes.run_surely(lane, &request).await;
+            let leave = LeaveAlone { name: claim.name.clone(), id: claim.id, place };
+            let (reply, again) = self.lanes.ask_surely(&self.leaves, lane, leave).await;
             if view::integer(&reply.map_err(could_not("leave the queue"))?) == Some(1) {
                 return Ok(Left::Left);
             }
             twice = again;
             self.crowds.found_company(&claim.name);
         }
-        let request = long_way(&LEAVE, &claim.name).arg(id).arg(milliseconds(claim.ttl)).arg("");
+        let request =
+            long_way(&LEAVE, &claim.name).arg(claim.id.to_string()).arg(milliseconds(claim.ttl)).arg("");
         let (reply, again) = self.lanes.run_surely(lane, &request).await;
         let was_there = view::integer(&reply.map_err(could_not("leave the queue"))?) == Some(1);
         // When the second run finds nothing, the first one has done it.

@@ -1,28 +1,11 @@
--- Takes a free lock, or finds that it is ours already.
--- KEYS 1 the lock: a string, as every other client of plain Redis locks writes it
---      2 fence: the last token
---      3 waiting, if somebody is likely to wait
--- ARGV 1 value, 2 TTL in ms, 3 how long the fence is remembered, in ms
--- Replies the token as a text, or {how long the hold can last at most in ms, or below 0 if nobody knows}.
-local holder = redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX', 'GET')
-if not holder then
-  -- Law 8: grows with the clock, and even without it. Texts are compared, since Lua prints numbers slowly.
-  local clock = redis.call('TIME')
-  local fraction = clock[2]
-  if #fraction < 6 then fraction = string.rep('0', 6 - #fraction) .. fraction end
-  local token = clock[1] .. fraction
-  local before = redis.call('SET', KEYS[2], token, 'PX', ARGV[3], 'GET')
-  if before and (#before ~= #token or before >= token) and tonumber(before) >= tonumber(token) then
-    token = string.format('%.0f', before + 1)
-    redis.call('SET', KEYS[2], token, 'PX', ARGV[3])
-  end
-  if KEYS[3] and redis.call('EXISTS', KEYS[3]) == 1 then redis.call('APPEND', KEYS[1], '*') end
+if token then
+  if KEYS[3] and redis.call('EXISTS', KEYS[3]) == 1 then redis.call('APPEND', lock, '*') end
   return token
 end
-if holder == ARGV[1] or holder == ARGV[1] .. '*' then
+if holder == value or holder == value .. '*' then
   -- The reply was lost, and nobody else has raised the fence since. A WAIT that follows on another connection must
   -- have something to wait for.
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  return redis.call('GET', KEYS[2])
+  redis.call('PEXPIRE', lock, ttl_ms)
+  return redis.call('GET', fence)
 end
-return {redis.call('PTTL', KEYS[1])}
+return {redis.call('PTTL', lock)}

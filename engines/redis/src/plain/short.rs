@@ -1,0 +1,90 @@
+//! The short ways of the style 'plain': what a lock that nobody waits for takes, alone or with others.
+
+use super::{ATTEMPT, LEAVE, fence_ms, milliseconds, script};
+use crate::keys::PlainKeys;
+use crate::lua::{Lua, Request};
+use crate::together::Ask;
+use lockkeeper_core::{Claim, ClaimId, LockName};
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+static ATTEMPT_MANY: LazyLock<Lua> = script!("attempt_many_begin", "take", "attempt_many_end");
+static LEAVE_MANY: LazyLock<Lua> = script!("leave_many");
+
+/// About how many bytes an attempt takes.
+const BYTES: usize = 320;
+
+/// What stands in the key, and behind it a `*` if somebody waits. Others compare it as a whole; we also read who it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Content {
+    pub(crate) id: ClaimId,
+    pub(crate) line: Arc<str>,
+}
+
+impl fmt::Display for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.id, self.line)
+    }
+}
+
+/// An attempt at a lock for which nobody is known to wait.
+#[derive(Debug, Clone)]
+pub(crate) struct AttemptAlone {
+    pub(crate) claim: Claim,
+    pub(crate) value: Content,
+}
+
+impl AttemptAlone {
+    fn add_keys(&self, request: &mut Request) {
+        request.word(&self.claim.name).word(PlainKeys::fence(self.claim.name.as_str()));
+    }
+
+    fn add_arguments(&self, request: &mut Request) {
+        let ttl = self.claim.ttl;
+        request.word(&self.value).word(milliseconds(ttl)).word(fence_ms(ttl));
+    }
+}
+
+impl Ask for AttemptAlone {
+    fn alone(&self) -> Request {
+        let mut request = Request::of(&ATTEMPT, 2, 3, BYTES);
+        self.add_keys(&mut request);
+        self.add_arguments(&mut request);
+        request
+    }
+
+    fn together(attempts: &[Self]) -> Request {
+        let count = attempts.len();
+        let mut request = Request::of(&ATTEMPT_MANY, 2 * count, 3 * count, BYTES * count);
+        attempts.iter().for_each(|attempt| attempt.add_keys(&mut request));
+        attempts.iter().for_each(|attempt| attempt.add_arguments(&mut request));
+        request
+    }
+}
+
+/// A leave of a lock for which nobody is known to wait.
+#[derive(Debug, Clone)]
+pub(crate) struct LeaveAlone {
+    pub(crate) name: LockName,
+    pub(crate) value: Content,
+}
+
+impl Ask for LeaveAlone {
+    fn alone(&self) -> Request {
+        let mut request = Request::of(&LEAVE, 1, 1, BYTES);
+        request.word(&self.name).word(&self.value);
+        request
+    }
+
+    fn together(leaves: &[Self]) -> Request {
+        let count = leaves.len();
+        let mut request = Request::of(&LEAVE_MANY, count, count, BYTES * count);
+        for leave in leaves {
+            request.word(&leave.name);
+        }
+        for leave in leaves {
+            request.word(&leave.value);
+        }
+        request
+    }
+}

@@ -1,0 +1,3 @@
+tokens[i] = token
+end
+return tokens

@@ -1,0 +1,15 @@
+-- Frees those of many locks that are ours and that nobody waits for. KEYS the locks. ARGV for each, value
+-- Replies for each 1 if it was ours, 0 if not, or nothing if somebody waits.
+local present, ours, replies = redis.call('MGET', unpack(KEYS)), {}, {}
+for i = 1, #KEYS do
+  if present[i] == ARGV[i] then
+    ours[#ours + 1] = KEYS[i]
+    replies[i] = 1
+  elseif present[i] == ARGV[i] .. '*' then
+    replies[i] = false
+  else
+    replies[i] = 0
+  end
+end
+if #ours > 0 then redis.call('DEL', unpack(ours)) end
+return replies

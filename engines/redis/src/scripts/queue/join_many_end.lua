@@ -1,0 +1,3 @@
+replies[i] = taken
+end
+return replies

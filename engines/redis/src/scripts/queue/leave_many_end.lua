@@ -1,0 +1,3 @@
+replies[i] = freed
+end
+return replies
