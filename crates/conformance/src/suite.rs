@@ -26,10 +26,10 @@ pub struct Subject {
 impl Subject {
     /// The engine at this URL.
     pub fn at(url: impl Into<String>) -> Self {
-        Self { url: url.into(), short_ttl: Duration::from_secs(1), restart: None, _kept: Vec::new() }
+        Self { url: url.into(), short_ttl: Duration::from_secs(2), restart: None, _kept: Vec::new() }
     }
 
-    /// The TTL for cases that wait for one to pass (default 1 s).
+    /// The TTL for cases that wait for one to pass (default 2 s).
     pub fn short_ttl(mut self, ttl: Duration) -> Self {
         self.short_ttl = ttl;
         self
@@ -52,12 +52,14 @@ impl Subject {
 pub struct Suite {
     abilities: Abilities,
     cannot: Vec<(&'static str, &'static str)>,
+    /// How many cases run at once for each core.
+    per_core: usize,
 }
 
 impl Suite {
     /// For an engine and style with these abilities.
     pub fn new(abilities: Abilities) -> Self {
-        Self { abilities, cannot: Vec::new() }
+        Self { abilities, cannot: Vec::new(), per_core: 1 }
     }
 
     /// Leaves out a case that this engine cannot do by its nature; the reason is shown.
@@ -70,13 +72,20 @@ impl Suite {
         self
     }
 
+    /// For an engine with long TTLs, whose cases mostly wait: twice as many run at once.
+    pub fn mostly_waits(mut self) -> Self {
+        self.per_core = 2;
+        self
+    }
+
     /// Runs the cases that the command line asks for. The engine is started when the first one needs it.
     pub fn run(self, start: impl FnOnce() -> Subject + Send + 'static) -> ExitCode {
         if helper::is_asked_for() {
             return helper::run();
         }
         let mut arguments = Arguments::from_args();
-        arguments.test_threads = arguments.test_threads.or_else(threads);
+        let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() * self.per_core);
+        arguments.test_threads.get_or_insert(threads);
         let started = Arc::new(Started {
             subject: OnceLock::new(),
             start: std::sync::Mutex::new(Some(Box::new(start))),
@@ -111,12 +120,6 @@ impl Suite {
             Ok(())
         })
     }
-}
-
-/// As many as Rust's own test programs are told to use, or two for each core: most cases wait.
-fn threads() -> Option<usize> {
-    let told = std::env::var("RUST_TEST_THREADS").ok().and_then(|threads| threads.parse().ok());
-    told.or_else(|| std::thread::available_parallelism().ok().map(|cores| 2 * cores.get()))
 }
 
 type Start = Box<dyn FnOnce() -> Subject + Send>;

@@ -10,7 +10,7 @@ fn main() -> ExitCode {
     Suite::new(lockkeeper_etcd::STYLES[0]).run(|| {
         let server = Arc::new(Etcd::start());
         let again = Arc::clone(&server);
-        let subject = Subject::at(server.url()).short_ttl(Duration::from_secs(2));
+        let subject = Subject::at(server.url()).short_ttl(Duration::from_secs(5));
         subject.restart(move || again.servers()[0].restart()).keep(server)
     })
 }

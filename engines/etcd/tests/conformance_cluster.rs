@@ -8,7 +8,7 @@ use std::thread::{sleep, spawn};
 use std::time::Duration;
 
 fn main() -> ExitCode {
-    Suite::new(lockkeeper_etcd::STYLES[0]).run(|| {
+    Suite::new(lockkeeper_etcd::STYLES[0]).mostly_waits().run(|| {
         let cluster = Arc::new(Etcd::cluster(3));
         // One restart at a time: two members that are down at once are a majority.
         let one_at_a_time = Arc::new(Mutex::new(()));

@@ -17,7 +17,7 @@ const SHORT_TTL: Duration = Duration::from_secs(8);
 const INTO_THE_SUITE: Duration = Duration::from_secs(3);
 
 fn main() -> ExitCode {
-    Suite::new(lockkeeper_redis::STYLES[0]).run(|| {
+    Suite::new(lockkeeper_redis::STYLES[0]).mostly_waits().run(|| {
         let sentinel = Arc::new(Sentinel::start());
         let turn = Arc::new(Mutex::new(()));
         let (first, first_turn) = (Arc::clone(&sentinel), Arc::clone(&turn));

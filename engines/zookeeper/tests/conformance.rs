@@ -9,7 +9,7 @@ use std::time::Duration;
 const SHORT_TTL: Duration = Duration::from_secs(12);
 
 fn main() -> std::process::ExitCode {
-    Suite::new(lockkeeper_zookeeper::STYLES[0]).run(|| {
+    Suite::new(lockkeeper_zookeeper::STYLES[0]).mostly_waits().run(|| {
         let server = Arc::new(ZooKeeper::start());
         let again = Arc::clone(&server);
         Subject::at(server.url())

@@ -18,7 +18,7 @@ pub(crate) fn suite(style: &'static str) -> std::process::ExitCode {
     suite.run(move || {
         let server = MariaDb::start_with(&["--max-connections=900"]);
         Subject::at(format!("{}?style={style}&connections=150", server.url()))
-            .short_ttl(Duration::from_secs(2))
+            .short_ttl(Duration::from_secs(4))
             .keep(server)
     })
 }
