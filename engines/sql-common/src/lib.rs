@@ -4,7 +4,6 @@ mod holds;
 mod limits;
 mod listing;
 mod lookout;
-mod pacer;
 mod sessions;
 mod waiters;
 
@@ -12,6 +11,5 @@ pub use holds::{Hold, Holds};
 pub use limits::Limits;
 pub use listing::{ClaimRow, lock_views};
 pub use lookout::Lookout;
-pub use pacer::Pacer;
 pub use sessions::{Connection, Connections, Sessions};
 pub use waiters::{Seen, Waiter, Waiters};
