@@ -4,8 +4,10 @@
 //! task that comes alone pays nothing for it: its request goes at once, on its own, in the task itself. Where several have
 //! come together, the next ones all gather, and go as soon as whoever is ready has asked.
 
-use std::collections::VecDeque;
+use futures_util::future::join_all;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -35,6 +37,37 @@ pub trait Batch: Send + Sync + 'static {
     fn unheard(&self, ask: Self::Ask, answer: Self::Answer) {
         drop((ask, answer));
     }
+}
+
+/// Sends asks that must not all go in one request, group by group and all groups at once: a group is of one kind, and no
+/// place is in it twice. One answer to each ask, in their order. `kind_and_place` says what an ask is and where it goes.
+///
+/// Cancel safety: as that of what `send` makes.
+pub async fn send_apart<'a, A, K: Copy + Hash + Eq, P: Hash + Eq, R, F: Future<Output = Vec<R>>>(
+    asks: &'a [A],
+    kind_and_place: impl Fn(&'a A) -> (K, P),
+    send: impl Fn(Vec<&'a A>) -> F,
+) -> Vec<R> {
+    let groups = apart(asks.iter().map(kind_and_place));
+    let sent = groups.iter().map(|group| send(group.iter().map(|index| &asks[*index]).collect()));
+    let answers = join_all(sent).await.into_iter().flatten();
+    let mut answers: Vec<(usize, R)> = groups.iter().flatten().copied().zip(answers).collect();
+    answers.sort_unstable_by_key(|(index, _)| *index);
+    answers.into_iter().map(|(_, answer)| answer).collect()
+}
+
+/// The groups, by the numbers of their members: those who come to a place for the first time, for the second time…
+fn apart<K: Copy + Hash + Eq, P: Hash + Eq>(places: impl Iterator<Item = (K, P)>) -> Vec<Vec<usize>> {
+    let (mut groups, mut times) = (Vec::<(K, usize, Vec<usize>)>::new(), HashMap::new());
+    for (index, (kind, place)) in places.enumerate() {
+        let seen = times.entry((kind, place)).or_insert(0);
+        match groups.iter_mut().find(|(of, nth, _)| *of == kind && nth == seen) {
+            Some((_, _, group)) => group.push(index),
+            None => groups.push((kind, *seen, vec![index])),
+        }
+        *seen += 1;
+    }
+    groups.into_iter().map(|(_, _, group)| group).collect()
 }
 
 /// Gathers asks into batches; see the module.
@@ -330,6 +363,24 @@ mod tests {
         let slow = Slow::default();
         let batcher = Batcher::new(slow.clone(), Handle::current(), at_once);
         (slow, Arc::new(batcher))
+    }
+
+    #[test]
+    fn the_same_place_is_never_twice_in_a_group_and_kinds_are_apart() {
+        let names = ["a", "b", "a", "c", "a", "b"].map(|name| ((), name));
+        assert_eq!(apart(names.into_iter()), [vec![0, 1, 3], vec![2, 5], vec![4]]);
+        let places = [(1, "/a"), (1, "/b"), (1, "/a"), (2, "/a"), (1, "/c"), (1, "/a")];
+        assert_eq!(apart(places.into_iter()), [vec![0, 1, 4], vec![2], vec![3], vec![5]]);
+    }
+
+    #[tokio::test]
+    async fn each_gets_its_own_answer_from_whatever_group_it_was_in() {
+        let asks = ["a", "b", "a", "c"];
+        let send = async |group: Vec<&&str>| {
+            let size = group.len();
+            group.into_iter().map(|ask| format!("{ask}{size}")).collect::<Vec<_>>()
+        };
+        assert_eq!(send_apart(&asks, |ask| ((), *ask), send).await, ["a3", "b3", "a1", "c3"]);
     }
 
     #[tokio::test]

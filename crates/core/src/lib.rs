@@ -35,7 +35,7 @@ mod rwlock;
 mod semaphore;
 mod telemetry;
 
-pub use batch::{Batch, Batcher};
+pub use batch::{Batch, Batcher, send_apart};
 pub use claim::{Claim, ClaimId, Demand, Holder, KeeperId, SHARED_LIMIT, Shape, Token};
 pub use clock::{Clock, Moment};
 pub use condition::Condition;

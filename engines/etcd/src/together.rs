@@ -10,8 +10,7 @@ use crate::generated::request_op::Request;
 use crate::generated::response_op::Response;
 use crate::generated::{RequestOp, TxnRequest, TxnResponse};
 use futures_util::future::join_all;
-use lockkeeper_core::{Batch, Batcher, LockName, house};
-use std::collections::HashMap;
+use lockkeeper_core::{Batch, Batcher, LockName, house, send_apart};
 use std::sync::Arc;
 use tokio::runtime::{Handle, Id};
 use tonic::Status;
@@ -74,37 +73,17 @@ impl Batch for Nested {
         if let [ask] = asks {
             return vec![self.0.txn(&ask.request).await];
         }
-        let groups = apart(asks.iter().map(|ask| &ask.name));
-        let sent = groups.iter().map(|group| {
-            let requests: Vec<&TxnRequest> = group.iter().map(|index| &asks[*index].request).collect();
-            self.send_together(requests)
-        });
-        let mut answers: Vec<(usize, Outcome)> =
-            groups.iter().flatten().copied().zip(join_all(sent).await.into_iter().flatten()).collect();
-        answers.sort_unstable_by_key(|(index, _)| *index);
-        answers.into_iter().map(|(_, answer)| answer).collect()
+        // Two claims of one transaction would have the same revision, which is their place in a lock's queue.
+        send_apart(asks, |ask| ((), &ask.name), |asks| self.send_together(asks)).await
     }
 
     // An answer nobody waits for needs nothing: the leave of a join whose answer was not heard puts a tombstone.
 }
 
-/// Groups that have no lock twice: two claims of one transaction would have the same revision, which is their place.
-fn apart<'a>(names: impl Iterator<Item = &'a LockName>) -> Vec<Vec<usize>> {
-    let (mut groups, mut seen) = (Vec::<Vec<usize>>::new(), HashMap::new());
-    for (index, name) in names.enumerate() {
-        let times = seen.entry(name).or_insert(0);
-        if *times == groups.len() {
-            groups.push(Vec::new());
-        }
-        groups[*times].push(index);
-        *times += 1;
-    }
-    groups
-}
-
 impl Nested {
     /// Sends transactions of different locks as one.
-    async fn send_together(&self, requests: Vec<&TxnRequest>) -> Vec<Outcome> {
+    async fn send_together(&self, asks: Vec<&Ask>) -> Vec<Outcome> {
+        let requests: Vec<&TxnRequest> = asks.into_iter().map(|ask| &ask.request).collect();
         if let [request] = requests[..] {
             return vec![self.0.txn(request).await];
         }
@@ -142,15 +121,4 @@ fn answers(answer: Answer<TxnResponse>, count: usize) -> Vec<Outcome> {
     }
     let strange = Failure::from(Status::internal("the server did not answer to each part of a transaction"));
     vec![Err(strange); count]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn claims_on_the_same_lock_never_travel_together() {
-        let names = ["a", "b", "a", "c", "a", "b"].map(LockName::from_engine);
-        assert_eq!(apart(names.iter()), [vec![0, 1, 3], vec![2, 5], vec![4]]);
-    }
 }

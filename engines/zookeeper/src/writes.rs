@@ -9,8 +9,7 @@ use crate::protocol::{self, Acl, Created, Mode, Outcome, Request, Step};
 use crate::session::Session;
 use crate::sweep::sweep_later;
 use futures_util::future::join_all;
-use lockkeeper_core::{Batch, Batcher, Claim, house};
-use std::collections::HashMap;
+use lockkeeper_core::{Batch, Batcher, Claim, house, send_apart};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -114,15 +113,8 @@ impl Batch for Writes {
         if let [ask] = asks {
             return vec![self.alone(ask).await];
         }
-        let groups = apart(asks.iter().map(|ask| (ask.session.id(), ask.what.directory())));
-        let sent = groups.iter().map(|group| {
-            let writes: Vec<&Write> = group.iter().map(|index| &asks[*index]).collect();
-            self.together(writes)
-        });
-        let answers = join_all(sent).await.into_iter().flatten();
-        let mut answers: Vec<_> = groups.iter().flatten().copied().zip(answers).collect();
-        answers.sort_unstable_by_key(|(index, _)| *index);
-        answers.into_iter().map(|(_, answer)| answer).collect()
+        // Of one session, and no directory twice: the claims of one transaction are told apart by their locks.
+        send_apart(asks, |ask| (ask.session.id(), ask.what.directory()), |writes| self.together(writes)).await
     }
 
     /// The claim's leave may have looked for the node before this was sent.
@@ -141,20 +133,6 @@ impl Batch for Writes {
             _ => {}
         }
     }
-}
-
-/// Groups of one session that have no directory twice: the claims of one transaction are told apart by their locks.
-fn apart<'a>(places: impl Iterator<Item = (i64, &'a str)>) -> Vec<Vec<usize>> {
-    let (mut groups, mut times) = (Vec::<(i64, usize, Vec<usize>)>::new(), HashMap::new());
-    for (index, (session, directory)) in places.enumerate() {
-        let seen = times.entry((session, directory)).or_insert(0);
-        match groups.iter_mut().find(|(of, nth, _)| *of == session && nth == seen) {
-            Some((_, _, group)) => group.push(index),
-            None => groups.push((session, *seen, vec![index])),
-        }
-        *seen += 1;
-    }
-    groups.into_iter().map(|(_, _, group)| group).collect()
 }
 
 impl Writes {
@@ -213,15 +191,4 @@ fn read(writes: &[&Write], outcomes: Vec<Outcome>) -> Vec<Result<Written, Failur
 /// An answer of another kind than the question.
 pub(crate) fn strange() -> Failure {
     Failure::Unknown("the answer does not fit the question".into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn claims_on_the_same_lock_or_of_different_sessions_never_travel_together() {
-        let places = [(1, "/a"), (1, "/b"), (1, "/a"), (2, "/a"), (1, "/c"), (1, "/a")];
-        assert_eq!(apart(places.into_iter()), [vec![0, 1, 4], vec![2], vec![3], vec![5]]);
-    }
 }
