@@ -3,7 +3,7 @@
 use crate::config::Settings;
 use crate::fault::ENGINE;
 use crate::holders::{Holders, Texts};
-use crate::wire::{Wire, Work};
+use crate::wire::{Wire, Work, statement};
 use lockkeeper_core::{Abilities, Claim, ClaimId, Error, Lifeline, LockName, LockView, Result, Token, house};
 use lockkeeper_sql_common::{Connection, Connections, Holds, Sessions};
 use mysql_async::prelude::Queryable;
@@ -98,12 +98,8 @@ impl Connection for Held {
     }
 
     async fn free(&self, name: &LockName) -> Result<()> {
-        let (name, free) = (name.as_str().as_bytes().to_vec(), self.style.free);
-        let work: Work<()> = Box::new(move |conn| {
-            let name = name.clone();
-            Box::pin(async move { conn.exec_drop(free, (name,)).await })
-        });
-        self.wire.run("free the lock", work).await
+        let free = statement(self.style.free, (name.as_str().as_bytes().to_vec(),));
+        self.wire.run("free the lock", free).await
     }
 
     async fn probe(&self) -> Result<()> {

@@ -6,7 +6,7 @@ use crate::fault::ENGINE;
 use crate::lane::Joining;
 use crate::pool::{Home, Pool};
 use crate::styles::QUEUE;
-use crate::wire::Work;
+use crate::wire::{self, Work};
 use crate::{bell, keep, text};
 use lockkeeper_core::{
     Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Kept, Left, LockName, LockView, Place,
@@ -346,14 +346,7 @@ async fn look(pool: &Pool, waiters: &Waiters, asked: &[Arc<Waiter>]) -> Result<(
     }
     waiters.looked(asked, &seen);
     for name in expired {
-        pool.run(
-            "remove expired claims",
-            Box::new(move |conn| {
-                let name = name.clone();
-                Box::pin(async move { conn.exec_drop(SWEEP, (name,)).await })
-            }),
-        )
-        .await?;
+        pool.run("remove expired claims", wire::statement(SWEEP, (name,))).await?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use crate::pool::{Home, Pool};
 use crate::queue::microseconds;
 use crate::text;
 use crate::user_lock::Key;
-use crate::wire::{Wire, Work};
+use crate::wire::{Wire, Work, statement};
 use lockkeeper_core::{Claim, ClaimId, Clock, Holder, LockName, Moment, Result, Token, house};
 use mysql_async::Value;
 use mysql_async::prelude::Queryable;
@@ -78,11 +78,7 @@ impl Scribe {
         }
         let _written = self.writing.lock().await;
         let row = (name.as_str().as_bytes().to_vec(), entry.id.to_string());
-        let work: Work<()> = Box::new(move |conn| {
-            let row = row.clone();
-            Box::pin(async move { conn.exec_drop(UNWRITE, row).await })
-        });
-        self.pool.run("show a lock as free", work).await
+        self.pool.run("show a lock as free", statement(UNWRITE, row)).await
     }
 
     /// Writes the holds that are that old and not written yet.

@@ -5,7 +5,7 @@ use crate::fault::ENGINE;
 use crate::holders::Holders;
 use crate::scribe::Scribe;
 use crate::styles::ADVISORY;
-use crate::wire::{Wire, Work};
+use crate::wire::{Wire, Work, statement};
 use crate::{advisory, held};
 use lockkeeper_core::{Abilities, Claim, ClaimId, Error, Lifeline, LockName, LockView, Result, Token, house};
 use lockkeeper_sql_common::{Connection, Connections, Holds, Sessions};
@@ -124,11 +124,7 @@ impl Connection for UserLocks {
         // First what shows it: an eviction must not find it when this connection has the lock for another claim.
         self.scribe.freed(name).await?;
         let Key { value, texts } = self.key(name);
-        let work: Work<()> = Box::new(move |conn| {
-            let value = value.clone();
-            Box::pin(async move { conn.exec_drop(texts.free.as_str(), (value,)).await })
-        });
-        self.wire.run("free the lock", work).await
+        self.wire.run("free the lock", statement(&texts.free, (value,))).await
     }
 
     async fn probe(&self) -> Result<()> {

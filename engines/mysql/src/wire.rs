@@ -4,8 +4,8 @@
 use crate::config::Settings;
 use crate::fault::{ENGINE, cut, fault, is_collision, too_late};
 use lockkeeper_core::{BoxFuture, Error, Lifeline, Result};
-use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Params};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -18,6 +18,17 @@ const WHO: &str = include_str!("sql/who.sql");
 /// What is to be done on a connection; asked again if two transactions collided.
 pub(crate) type Work<T> =
     Box<dyn for<'a> Fn(&'a mut Conn) -> BoxFuture<'a, mysql_async::Result<T>> + Send + Sync>;
+
+/// A statement whose answer does not matter.
+pub(crate) fn statement<P>(text: &'static str, params: P) -> Work<()>
+where
+    P: Into<Params> + Clone + Send + Sync + 'static,
+{
+    Box::new(move |conn| {
+        let params = params.clone().into();
+        Box::pin(async move { conn.exec_drop(text, params).await })
+    })
+}
 
 /// How often a transaction that collided with another is tried again.
 const COLLISIONS: u32 = 10;
