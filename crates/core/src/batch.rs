@@ -32,6 +32,11 @@ pub trait Batch: Send + Sync + 'static {
     /// request is an answer to each.
     fn send(&self, asks: &[Self::Ask]) -> impl Future<Output = Vec<Self::Answer>> + Send;
 
+    /// Sends the ask of one who came alone: the same, where that is cheaper to say.
+    fn send_alone(&self, ask: Self::Ask) -> impl Future<Output = Option<Self::Answer>> + Send {
+        async move { self.send(&[ask]).await.pop() }
+    }
+
     /// The task has gone while its ask was under way with others. An engine in which a later request could have
     /// overtaken this one undoes here what it did.
     fn unheard(&self, ask: Self::Ask, answer: Self::Answer) {
@@ -125,7 +130,7 @@ impl<B: Batch> Batcher<B> {
         match self.0.way(ask) {
             Way::Alone(ask) => {
                 let _turn = Turn(Arc::clone(&self.0));
-                self.0.batch.send(&[ask]).await.pop()
+                self.0.batch.send_alone(ask).await
             }
             Way::Gathered { mut answer, starts } => {
                 if starts {

@@ -21,11 +21,39 @@ impl ClaimId {
     pub fn random() -> Self {
         Self(rand::random())
     }
+
+    /// It as 32 hexadecimal digits.
+    pub fn hex(self) -> Hex {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut hex = [0; 32];
+        for (digits, byte) in hex.chunks_exact_mut(2).zip(self.0.to_be_bytes()) {
+            digits[0] = DIGITS[usize::from(byte >> 4)];
+            digits[1] = DIGITS[usize::from(byte & 15)];
+        }
+        Hex(hex)
+    }
+}
+
+/// A claim's identity as text: every request carries one, and this way of writing it is the quick one.
+#[derive(Clone, Copy)]
+pub struct Hex([u8; 32]);
+
+impl Hex {
+    /// The digits.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Hex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 impl fmt::Display for ClaimId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        f.write_str(self.hex().as_str())
     }
 }
 

@@ -10,6 +10,7 @@
 
 pub mod address;
 mod batch;
+mod by_claim;
 mod claim;
 mod clock;
 mod condition;
@@ -36,7 +37,8 @@ mod semaphore;
 mod telemetry;
 
 pub use batch::{Batch, Batcher, send_apart};
-pub use claim::{Claim, ClaimId, Demand, Holder, KeeperId, SHARED_LIMIT, Shape, Token};
+pub use by_claim::{Bits, ClaimMap, ClaimSet};
+pub use claim::{Claim, ClaimId, Demand, Hex, Holder, KeeperId, SHARED_LIMIT, Shape, Token};
 pub use clock::{Clock, Moment};
 pub use condition::Condition;
 pub use deadlock::{Waits, deadlocks};

@@ -1,10 +1,10 @@
 //! One claim's life on the client's side: until when it is trusted, whether it is in doubt, how it ended.
 
+use crate::by_claim::ClaimMap;
 use crate::claim::{Claim, ClaimId};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LostReason};
 use crate::renewal::Renewals;
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -161,7 +161,7 @@ pub struct Lifeline {
 struct Tied {
     ended: bool,
     doubted: bool,
-    lives: HashMap<ClaimId, Weak<Life>>,
+    lives: ClaimMap<Weak<Life>>,
 }
 
 impl Lifeline {

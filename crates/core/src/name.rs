@@ -31,7 +31,7 @@ impl LockName {
 
     /// The name under a namespace: `namespace/name`, or the bare name if the namespace is empty.
     pub(crate) fn under(&self, namespace: &str) -> Self {
-        if namespace.is_empty() { self.clone() } else { Self(format!("{namespace}/{}", self.0).into()) }
+        if namespace.is_empty() { self.clone() } else { Self([namespace, "/", &self.0].concat().into()) }
     }
 
     /// A name an engine read back from its own store, which was checked when it was written.

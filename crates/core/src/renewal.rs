@@ -1,5 +1,6 @@
 //! Renewal: one task per keeper keeps all its claims alive and ends those that were not confirmed in time.
 
+use crate::by_claim::ClaimMap;
 use crate::claim::ClaimId;
 use crate::clock::{Alarm, Clock, Moment};
 use crate::departure::Departures;
@@ -7,7 +8,6 @@ use crate::engine::{Engine, Renewal};
 use crate::error::LostReason;
 use crate::life::Life;
 use crate::telemetry;
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -21,7 +21,7 @@ pub(crate) struct Renewals {
 
 #[derive(Debug)]
 struct Book {
-    lives: HashMap<ClaimId, Arc<Life>>,
+    lives: ClaimMap<Arc<Life>>,
     /// When the task will look again by itself. A claim is entered without waking it if that is soon enough,
     /// so that a quick lock and release costs no switch of threads.
     looks_at: Moment,
@@ -32,7 +32,8 @@ struct Book {
 
 impl Renewals {
     pub(crate) fn new() -> Self {
-        let book = Book { lives: HashMap::new(), looks_at: Moment::NEVER, entered: false, closed: false };
+        let book =
+            Book { lives: ClaimMap::default(), looks_at: Moment::NEVER, entered: false, closed: false };
         Self { book: Mutex::new(book), wake: Notify::new() }
     }
 

@@ -1,6 +1,6 @@
 //! Which locks have company: where the short way, which asks one key only, would be in vain.
 
-use lockkeeper_core::{ClaimId, LockName};
+use lockkeeper_core::{ClaimId, ClaimMap, LockName};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -44,10 +44,10 @@ impl Crowds {
 
 /// The places of claims that were alone when they were granted: a leave on the short way brings it along.
 #[derive(Debug, Default)]
-pub(crate) struct Places(Mutex<HashMap<ClaimId, u64>>);
+pub(crate) struct Places(Mutex<ClaimMap<u64>>);
 
 impl Places {
-    fn map(&self) -> MutexGuard<'_, HashMap<ClaimId, u64>> {
+    fn map(&self) -> MutexGuard<'_, ClaimMap<u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,7 +1,6 @@
 //! The names of the keys, and the slots they live in.
 
 use std::borrow::Cow;
-use std::fmt;
 
 /// The keys of one lock in the style 'queue': all in one slot, by the hash tag.
 #[derive(Debug, Clone)]
@@ -11,18 +10,14 @@ const LOCK: &str = "}:lock";
 
 impl QueueKeys {
     /// The one key that says all of a lock that nobody contends for.
-    pub(crate) fn lock(name: &str) -> impl fmt::Display {
-        fmt::from_fn(move |f| {
-            f.write_str("{")?;
-            f.write_str(&escape(name))?;
-            f.write_str(LOCK)
-        })
+    pub(crate) fn lock(name: &str) -> [Cow<'_, str>; 3] {
+        ["{".into(), escape(name), LOCK.into()]
     }
 
     pub(crate) fn of(name: &str) -> Self {
         let tag = escape(name);
         let beside = |what: &str| format!("{{{tag}}}:{what}");
-        Self([Self::lock(name).to_string(), beside("queue"), beside("expiries"), beside("waiters")])
+        Self([Self::lock(name).concat(), beside("queue"), beside("expiries"), beside("waiters")])
     }
 
     /// The pattern that finds all locks whose name begins with the prefix.
@@ -58,29 +53,21 @@ impl PlainKeys {
     pub fn of(name: &str) -> Self {
         Self {
             lock: name.to_owned(),
-            fence: Self::fence(name).to_string(),
-            waiting: Self::at(name, "waiting").to_string(),
+            fence: Self::fence(name).concat(),
+            waiting: Self::at(name, "waiting").concat(),
         }
     }
 
     /// The key of the last token.
-    pub(crate) fn fence(name: &str) -> impl fmt::Display {
+    pub(crate) fn fence(name: &str) -> [&str; 6] {
         Self::at(name, "fence")
     }
 
-    fn at(name: &str, what: &'static str) -> impl fmt::Display {
-        fmt::from_fn(move |f| {
-            // The tag ends at a brace, which is a letter of its own in UTF-8.
-            let tag = std::str::from_utf8(tag(name.as_bytes())).unwrap_or(name);
-            f.write_str("{")?;
-            f.write_str(tag)?;
-            f.write_str("}:")?;
-            if tag.len() != name.len() {
-                f.write_str(name)?;
-                f.write_str(":")?;
-            }
-            f.write_str(what)
-        })
+    fn at<'a>(name: &'a str, what: &'static str) -> [&'a str; 6] {
+        // The tag ends at a brace, which is a letter of its own in UTF-8.
+        let tag = std::str::from_utf8(tag(name.as_bytes())).unwrap_or(name);
+        let (rest, colon) = if tag.len() == name.len() { ("", "") } else { (name, ":") };
+        ["{", tag, "}:", rest, colon, what]
     }
 
     /// Another key beside the lock.

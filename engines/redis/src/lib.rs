@@ -43,6 +43,7 @@ use crate::looker::Lookers;
 use crate::plain::RedisPlain;
 use crate::plain::short::AttemptAlone;
 use crate::queue::RedisQueue;
+use crate::queue::short::Tails;
 use crate::shared::Shared;
 use crate::together::Together;
 use crate::wake::{Flights, Waiters};
@@ -137,7 +138,7 @@ async fn open_queue(config: &Config, time_limit: Duration, channel: String) -> R
         is_cluster,
         crowds: Crowds::default(),
         places: Places::default(),
-        line: HolderLine::default(),
+        tails: Tails::default(),
     });
     let _ = behind.set(Arc::downgrade(&queue));
     Ok(queue)

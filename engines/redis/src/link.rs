@@ -144,10 +144,12 @@ impl Link {
         self.0.live.has_changed().is_err()
     }
 
+    /// The connection, if there is one now.
+    fn live_now(&self) -> Option<Live> {
+        self.0.live.borrow().clone()
+    }
+
     async fn live(&self) -> RedisResult<Live> {
-        if let Some(live) = &*self.0.live.borrow() {
-            return Ok(live.clone());
-        }
         let mut receiver = self.0.live.clone();
         let up = tokio::time::timeout(self.0.time_limit, receiver.wait_for(Option::is_some)).await;
         match up {
@@ -172,7 +174,10 @@ impl Link {
     /// # Errors
     /// What the server or the connection says.
     pub async fn command(&self, command: &Cmd) -> RedisResult<Value> {
-        let mut live = self.live().await?;
+        let mut live = match self.live_now() {
+            Some(live) => live,
+            None => self.live().await?,
+        };
         let outcome = live.connection.send_packed_command(command).await.and_then(Value::extract_error);
         self.judge(&live, &outcome);
         outcome

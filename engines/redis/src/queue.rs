@@ -7,9 +7,8 @@ use crate::crowd::{Crowds, Places};
 use crate::failure::failure;
 use crate::keys::QueueKeys;
 use crate::lane::{Lane, Lanes};
-use crate::line::HolderLine;
 use crate::lua::{Lua, Request};
-use crate::queue::short::{JoinAlone, LeaveAlone};
+use crate::queue::short::{JoinAlone, LeaveAlone, Tails};
 use crate::shared::Shared;
 use crate::together::{Ask as _, Together};
 use crate::view;
@@ -59,7 +58,7 @@ pub(crate) struct RedisQueue {
     pub(crate) is_cluster: bool,
     pub(crate) crowds: Crowds,
     pub(crate) places: Places,
-    pub(crate) line: HolderLine,
+    pub(crate) tails: Tails,
 }
 
 fn could_not(doing: &'static str) -> impl Fn(RedisError) -> Error {
@@ -226,10 +225,9 @@ impl Queue for Shared<RedisQueue> {
 
     async fn join(&self, claim: &Claim) -> Result<Joined> {
         let lane = self.lanes.nearest();
-        let (channel, line) = (Arc::clone(&self.channel), self.line.of(claim));
-        let join = JoinAlone { claim: claim.clone(), channel, line };
+        let join = || JoinAlone { claim: claim.clone(), tail: self.tails.of(claim, &self.channel) };
         if !self.crowds.has(&claim.name) {
-            let reply = self.join_alone(lane, join.clone()).await?;
+            let reply = self.join_alone(lane, join()).await?;
             if let Some(joined) = alone(&reply) {
                 self.places.enter(claim.id, joined.place.0);
                 return Ok(joined);
@@ -237,7 +235,7 @@ impl Queue for Shared<RedisQueue> {
             self.crowds.found_company(&claim.name);
         }
         let waiter = self.waiters.enter(claim, self.lanes.is_near(lane));
-        let reply = self.join_behind(lane, &join).await?;
+        let reply = self.join_behind(lane, &join()).await?;
         if let Some(joined) = alone(&reply) {
             self.crowds.found_free(&claim.name);
             self.waiters.remove(claim.id);

@@ -12,10 +12,9 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 /// How many requests of one kind may be under way before others gather: so many tasks do not wait for each other.
-const AT_ONCE: usize = 4;
-/// How many locks one script serves: enough to spare the server most of the calls, few enough that it works on one half of
-/// many tasks' asks while the client works on the other.
-const AT_MOST: usize = 32;
+const AT_ONCE: usize = 2;
+/// How many locks one script serves: enough to spare the server most of the calls, few enough not to hold it up.
+const AT_MOST: usize = 64;
 
 /// What a task asks of one lock: the same by a script of its own and by one for many.
 pub(crate) trait Ask: Clone + Send + Sync + 'static {
@@ -78,6 +77,10 @@ impl<A: Ask> Batch for Down<A> {
 
     fn at_most(&self) -> usize {
         AT_MOST
+    }
+
+    async fn send_alone(&self, ask: A) -> Option<RedisResult<Value>> {
+        Some(self.lane.run(&ask.alone()).await)
     }
 
     async fn send(&self, asks: &[A]) -> Vec<RedisResult<Value>> {

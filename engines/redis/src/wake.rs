@@ -1,7 +1,6 @@
 //! Who waits in this process, and how a message finds it.
 
-use lockkeeper_core::{Claim, ClaimId};
-use std::collections::{HashMap, HashSet};
+use lockkeeper_core::{Claim, ClaimId, ClaimMap, ClaimSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -52,10 +51,10 @@ impl Waiter {
 /// The claims of this engine that are on their way or wait. A claim is entered before its join is sent, so that
 /// no message can be too early, and taken out when it is granted or leaves.
 #[derive(Debug, Default)]
-pub(crate) struct Waiters(Mutex<HashMap<ClaimId, Arc<Waiter>>>);
+pub(crate) struct Waiters(Mutex<ClaimMap<Arc<Waiter>>>);
 
 impl Waiters {
-    fn map(&self) -> MutexGuard<'_, HashMap<ClaimId, Arc<Waiter>>> {
+    fn map(&self) -> MutexGuard<'_, ClaimMap<Arc<Waiter>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -95,10 +94,10 @@ impl Waiters {
 /// The attempts on their way down the near lane. If one is given up, its leave must follow it there, for on another lane it
 /// could overtake it.
 #[derive(Debug, Default)]
-pub(crate) struct Flights(Mutex<HashSet<ClaimId>>);
+pub(crate) struct Flights(Mutex<ClaimSet>);
 
 impl Flights {
-    fn set(&self) -> MutexGuard<'_, HashSet<ClaimId>> {
+    fn set(&self) -> MutexGuard<'_, ClaimSet> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -21,6 +21,12 @@ pub(crate) struct Content {
     pub(crate) line: Arc<str>,
 }
 
+impl Content {
+    fn add_to(&self, request: &mut Request) {
+        request.word(&[self.id.hex().as_str(), " ", &self.line]);
+    }
+}
+
 impl fmt::Display for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.id, self.line)
@@ -36,12 +42,14 @@ pub(crate) struct AttemptAlone {
 
 impl AttemptAlone {
     fn add_keys(&self, request: &mut Request) {
-        request.word(&self.claim.name).word(PlainKeys::fence(self.claim.name.as_str()));
+        let name = self.claim.name.as_str();
+        request.word(&[name]).word(&PlainKeys::fence(name));
     }
 
     fn add_arguments(&self, request: &mut Request) {
         let ttl = self.claim.ttl;
-        request.word(&self.value).word(milliseconds(ttl)).word(fence_ms(ttl));
+        self.value.add_to(request);
+        request.number(milliseconds(ttl)).number(fence_ms(ttl));
     }
 }
 
@@ -72,7 +80,8 @@ pub(crate) struct LeaveAlone {
 impl Ask for LeaveAlone {
     fn alone(&self) -> Request {
         let mut request = Request::of(&LEAVE, 1, 1, BYTES);
-        request.word(&self.name).word(&self.value);
+        request.word(&[&self.name]);
+        self.value.add_to(&mut request);
         request
     }
 
@@ -80,10 +89,10 @@ impl Ask for LeaveAlone {
         let count = leaves.len();
         let mut request = Request::of(&LEAVE_MANY, count, count, BYTES * count);
         for leave in leaves {
-            request.word(&leave.name);
+            request.word(&[&leave.name]);
         }
         for leave in leaves {
-            request.word(&leave.value);
+            leave.value.add_to(&mut request);
         }
         request
     }
