@@ -33,7 +33,7 @@ macro_rules! script {
 use script;
 
 static JOIN: LazyLock<Lua> =
-    script!("clock", "join_alone_begin", "place", "take", "join_alone_end", "state", "moves", "join");
+    script!("clock", "place", "join_alone_begin", "take", "join_alone_end", "state", "moves", "join");
 static LEAVE: LazyLock<Lua> =
     script!("leave_alone_begin", "free", "leave_alone_end", "state", "moves", "leave");
 static KEEP: LazyLock<Lua> = script!("one_begin", "keep_alone", "state", "moves", "keep", "one_end");

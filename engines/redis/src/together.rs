@@ -4,10 +4,10 @@ use crate::failure::may_pass;
 use crate::lane::{Lane, Lanes};
 use crate::link::gone;
 use crate::lua::Request;
-use lockkeeper_core::house;
-use lockkeeper_core::{Batch, Batcher};
+use lockkeeper_core::{Batch, Batcher, house, send_apart};
 use redis::{RedisResult, Value};
 use std::fmt;
+use std::hash::Hash;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
@@ -21,8 +21,14 @@ pub(crate) trait Ask: Clone + Send + Sync + 'static {
     /// The request of one who comes alone.
     fn alone(&self) -> Request;
 
-    /// The request of several. It replies a list: to each what it would hear alone, or nothing if it must go alone.
-    fn together(asks: &[Self]) -> Request;
+    /// What a request says once for several: those who differ in it cannot go together.
+    type Kind<'a>: Copy + Eq + Hash + Send;
+
+    /// What this one has in common with those it can go with.
+    fn kind(&self) -> Self::Kind<'_>;
+
+    /// The request of several of a kind. It replies a list: to each what it would hear alone, or nothing if it must go alone.
+    fn together(asks: &[&Self]) -> Request;
 }
 
 /// What becomes of an ask whose task has gone while it was under way with others.
@@ -71,6 +77,21 @@ struct Down<A> {
     unheard: Unheard<A>,
 }
 
+impl<A: Ask> Down<A> {
+    /// Sends several of a kind, or one.
+    async fn send_together(&self, asks: Vec<&A>) -> Vec<RedisResult<Value>> {
+        if let [ask] = asks[..] {
+            return vec![self.lane.run(&ask.alone()).await];
+        }
+        match self.lane.run(&A::together(&asks)).await {
+            Ok(Value::Array(replies)) if replies.len() == asks.len() => replies.into_iter().map(Ok).collect(),
+            Err(error) if may_pass(&error) => asks.iter().map(|_| Err(error.clone())).collect(),
+            // What is wrong with one of them must not be the others' fault: each goes alone.
+            _ => asks.iter().map(|_| Ok(Value::Nil)).collect(),
+        }
+    }
+}
+
 impl<A: Ask> Batch for Down<A> {
     type Ask = A;
     type Answer = RedisResult<Value>;
@@ -84,15 +105,12 @@ impl<A: Ask> Batch for Down<A> {
     }
 
     async fn send(&self, asks: &[A]) -> Vec<RedisResult<Value>> {
-        if let [ask] = asks {
-            return vec![self.lane.run(&ask.alone()).await];
+        if asks.iter().all(|ask| ask.kind() == asks[0].kind()) {
+            return self.send_together(asks.iter().collect()).await;
         }
-        match self.lane.run(&A::together(asks)).await {
-            Ok(Value::Array(replies)) if replies.len() == asks.len() => replies.into_iter().map(Ok).collect(),
-            Err(error) if may_pass(&error) => asks.iter().map(|_| Err(error.clone())).collect(),
-            // What is wrong with one of them must not be the others' fault: each goes alone.
-            _ => asks.iter().map(|_| Ok(Value::Nil)).collect(),
-        }
+        // Each has a place of its own: the same lock may be twice in a script.
+        let send = |asks| self.send_together(asks);
+        send_apart(asks, |ask| (ask.kind(), std::ptr::from_ref(ask).addr()), send).await
     }
 
     fn unheard(&self, ask: A, _: RedisResult<Value>) {

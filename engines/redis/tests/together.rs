@@ -76,6 +76,34 @@ async fn a_lock_that_is_held_or_broken_does_not_hold_up_the_others() {
     }
 }
 
+#[tokio::test]
+async fn what_differs_in_kind_goes_apart_and_each_gets_what_it_asked_for() {
+    let redis = Redis::start();
+    let keeper = patient_keeper(&redis, "queue").await;
+    for _ in 0..3 {
+        let asked = join_all((0..TASKS).map(async |number| {
+            let name = name(number);
+            match number % 3 {
+                0 => keeper.mutex(name).lock().await,
+                1 => keeper.rwlock(name).read().await,
+                _ => keeper.semaphore(name, 5).acquire(1).await,
+            }
+            .unwrap()
+        }));
+        let guards = soon("all are granted", asked).await;
+        let all = keeper.inspect("own/").await.unwrap();
+        for (number, guard) in guards.iter().enumerate() {
+            let lock = all.iter().find(|lock| lock.name == name(number)).unwrap();
+            assert_eq!(lock.claims.len(), 1);
+            assert_eq!(lock.claims[0].token, guard.token().ok());
+            let wanted = ["exclusive", "shared", "1/5"][number % 3];
+            assert_eq!(lock.claims[0].demand.to_string(), wanted);
+        }
+        let released = join_all(guards.into_iter().map(|guard| guard.release()));
+        assert!(soon("all are released", released).await.iter().all(Result::is_ok));
+    }
+}
+
 /// However far an ask has come when its task is dropped, the lock is free in the end, long before it could expire.
 async fn dropped_at_any_moment(redis: &Redis, style: &str) {
     let keeper = patient_keeper(redis, style).await;

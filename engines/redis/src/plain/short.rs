@@ -7,12 +7,15 @@ use crate::together::Ask;
 use lockkeeper_core::{Claim, ClaimId, LockName};
 use std::fmt;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 static ATTEMPT_MANY: LazyLock<Lua> = script!("attempt_many_begin", "take", "attempt_many_end");
 static LEAVE_MANY: LazyLock<Lua> = script!("leave_many");
 
 /// About how many bytes an attempt takes.
 const BYTES: usize = 320;
+/// About how many bytes of a request are of one lock, where many share the rest.
+const BYTES_EACH: usize = 128;
 
 /// What stands in the key, and behind it a `*` if somebody waits. Others compare it as a whole; we also read who it is.
 #[derive(Debug, Clone)]
@@ -24,6 +27,14 @@ pub(crate) struct Content {
 impl Content {
     fn add_to(&self, request: &mut Request) {
         request.word(&[self.id.hex().as_str(), " ", &self.line]);
+    }
+
+    fn add_id_to(&self, request: &mut Request) {
+        request.word(&[self.id.hex().as_str()]);
+    }
+
+    fn add_rest_to(&self, request: &mut Request) {
+        request.word(&[" ", &self.line]);
     }
 }
 
@@ -54,6 +65,12 @@ impl AttemptAlone {
 }
 
 impl Ask for AttemptAlone {
+    type Kind<'a> = (&'a str, Duration);
+
+    fn kind(&self) -> (&str, Duration) {
+        (&self.value.line, self.claim.ttl)
+    }
+
     fn alone(&self) -> Request {
         let mut request = Request::of(&ATTEMPT, 2, 3, BYTES);
         self.add_keys(&mut request);
@@ -61,11 +78,15 @@ impl Ask for AttemptAlone {
         request
     }
 
-    fn together(attempts: &[Self]) -> Request {
+    fn together(attempts: &[&Self]) -> Request {
         let count = attempts.len();
-        let mut request = Request::of(&ATTEMPT_MANY, 2 * count, 3 * count, BYTES * count);
+        let mut request = Request::of(&ATTEMPT_MANY, 2 * count, count + 3, BYTES_EACH * count + BYTES);
         attempts.iter().for_each(|attempt| attempt.add_keys(&mut request));
-        attempts.iter().for_each(|attempt| attempt.add_arguments(&mut request));
+        if let Some(AttemptAlone { claim, value }) = attempts.first() {
+            value.add_rest_to(&mut request);
+            request.number(milliseconds(claim.ttl)).number(fence_ms(claim.ttl));
+        }
+        attempts.iter().for_each(|attempt| attempt.value.add_id_to(&mut request));
         request
     }
 }
@@ -78,6 +99,12 @@ pub(crate) struct LeaveAlone {
 }
 
 impl Ask for LeaveAlone {
+    type Kind<'a> = &'a str;
+
+    fn kind(&self) -> &str {
+        &self.value.line
+    }
+
     fn alone(&self) -> Request {
         let mut request = Request::of(&LEAVE, 1, 1, BYTES);
         request.word(&[&self.name]);
@@ -85,15 +112,16 @@ impl Ask for LeaveAlone {
         request
     }
 
-    fn together(leaves: &[Self]) -> Request {
+    fn together(leaves: &[&Self]) -> Request {
         let count = leaves.len();
-        let mut request = Request::of(&LEAVE_MANY, count, count, BYTES * count);
+        let mut request = Request::of(&LEAVE_MANY, count, count + 1, BYTES_EACH * count + BYTES);
         for leave in leaves {
             request.word(&[&leave.name]);
         }
-        for leave in leaves {
-            leave.value.add_to(&mut request);
+        if let Some(first) = leaves.first() {
+            first.value.add_rest_to(&mut request);
         }
+        leaves.iter().for_each(|leave| leave.value.add_id_to(&mut request));
         request
     }
 }

@@ -14,6 +14,8 @@ static LEAVE_MANY: LazyLock<Lua> = script!("leave_many_begin", "free", "leave_ma
 
 /// About how many bytes a join takes.
 const BYTES: usize = 320;
+/// About how many bytes of a request are of one lock, where many share the rest.
+const BYTES_EACH: usize = 128;
 
 /// A join that asks the lock's own key only, and says nothing when that is not enough.
 #[derive(Debug, Clone)]
@@ -89,6 +91,12 @@ fn tail(claim: &Claim, channel: &str) -> String {
 }
 
 impl Ask for JoinAlone {
+    type Kind<'a> = &'a str;
+
+    fn kind(&self) -> &str {
+        &self.tail
+    }
+
     fn alone(&self) -> Request {
         let mut request = Request::of(&JOIN, 1, 2, BYTES);
         self.add_key(&mut request);
@@ -96,13 +104,17 @@ impl Ask for JoinAlone {
         request
     }
 
-    fn together(joins: &[Self]) -> Request {
-        let mut request = Request::of(&JOIN_MANY, joins.len(), 2 * joins.len(), BYTES * joins.len());
+    fn together(joins: &[&Self]) -> Request {
+        let mut request =
+            Request::of(&JOIN_MANY, joins.len(), joins.len() + 2, BYTES_EACH * joins.len() + BYTES);
         for join in joins {
             join.add_key(&mut request);
         }
+        if let Some(first) = joins.first() {
+            request.word(&[" ", &first.tail]).number(first.trace_ms());
+        }
         for join in joins {
-            join.add_arguments(&mut request);
+            request.word(&[join.claim.id.hex().as_str()]);
         }
         request
     }
@@ -127,6 +139,10 @@ impl LeaveAlone {
 }
 
 impl Ask for LeaveAlone {
+    type Kind<'a> = ();
+
+    fn kind(&self) {}
+
     fn alone(&self) -> Request {
         let mut request = Request::of(&LEAVE, 1, 2, BYTES / 2);
         self.add_key(&mut request);
@@ -134,8 +150,8 @@ impl Ask for LeaveAlone {
         request
     }
 
-    fn together(leaves: &[Self]) -> Request {
-        let mut request = Request::of(&LEAVE_MANY, leaves.len(), 2 * leaves.len(), BYTES / 2 * leaves.len());
+    fn together(leaves: &[&Self]) -> Request {
+        let mut request = Request::of(&LEAVE_MANY, leaves.len(), 2 * leaves.len(), BYTES_EACH * leaves.len());
         for leave in leaves {
             leave.add_key(&mut request);
         }

@@ -1,11 +1,13 @@
--- Frees those of many locks that are ours and that nobody waits for. KEYS the locks. ARGV for each, value
+-- Frees those of many locks that are ours and that nobody waits for. KEYS the locks.
+-- ARGV 1 what stands behind the id in each value; then for each, its id
 -- Replies for each 1 if it was ours, 0 if not, or nothing if somebody waits.
 local present, ours, replies = redis.call('MGET', unpack(KEYS)), {}, {}
 for i = 1, #KEYS do
-  if present[i] == ARGV[i] then
+  local value = ARGV[i + 1] .. ARGV[1]
+  if present[i] == value then
     ours[#ours + 1] = KEYS[i]
     replies[i] = 1
-  elseif present[i] == ARGV[i] .. '*' then
+  elseif present[i] == value .. '*' then
     replies[i] = false
   else
     replies[i] = 0

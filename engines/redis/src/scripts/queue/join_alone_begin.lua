@@ -2,4 +2,4 @@
 -- 2 for how many ms the lock's key lives
 -- Replies the place, or nothing if the lock is in use and only its key was given.
 if not KEYS[2] then
-local lock, claim, life_ms = KEYS[1], ARGV[1], ARGV[2]
+local lock, text, life_ms = KEYS[1], place .. ' ' .. place .. ' ' .. ARGV[1], ARGV[2]

@@ -1,6 +1,7 @@
 -- The short way to many locks, at one time for all: places must differ within a lock only.
--- KEYS the locks. ARGV for each, the claim as for a join, for how many ms the lock's key lives
+-- KEYS the locks. ARGV 1 what stands behind the id in each claim, 2 for how many ms the locks' keys live; then for each, its id
 -- Replies for each its place, or nothing if the lock is in use.
+local head, tail, life_ms = place .. ' ' .. place .. ' ', ARGV[1], ARGV[2]
 local replies = {}
 for i = 1, #KEYS do
-local lock, claim, life_ms = KEYS[i], ARGV[2 * i - 1], ARGV[2 * i]
+local lock, text = KEYS[i], head .. ARGV[i + 2] .. tail

@@ -3,16 +3,17 @@
 -- Law 8: the place is the token. It grows with the clock; where the clock does not, the long way is taken.
 local taken = false
 if #place == 16 then
-  local before = redis.call('SET', lock, place .. ' ' .. place .. ' ' .. claim, 'PX', life_ms, 'GET')
+  local before = redis.call('SET', lock, text, 'PX', life_ms, 'GET')
   if not before or #before == 16 and before < place then
     taken = place
   else
     -- How long its key had to live is lost. It may live longer: as long as this claim alone needs, or for a queue, a day.
+    local before_ms = life_ms
     if before == '#' then
-      life_ms = 87000000
+      before_ms = 87000000
     elseif #before > 16 then
-      life_ms = string.match(before, '^%d+ %d+ %S+ (%d+)') + 600000
+      before_ms = string.match(before, '^%d+ %d+ %S+ (%d+)') + 600000
     end
-    redis.call('SET', lock, before, 'PX', life_ms)
+    redis.call('SET', lock, before, 'PX', before_ms)
   end
 end
