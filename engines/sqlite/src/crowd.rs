@@ -200,3 +200,88 @@ impl Database {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::row::SCHEMA;
+    use lockkeeper_core::address::Address;
+    use std::task::Poll;
+    use std::time::Duration;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    /// A database in which several have just asked at once, so that those who ask now gather.
+    fn crowded(directory: &tempfile::TempDir) -> Database {
+        let url = format!("sqlite:{}?style=row", directory.path().join("locks.db").display());
+        let config = Config::from(Address::parse(&url).unwrap()).unwrap();
+        let database = Database::open(&config, SCHEMA, "DELETE FROM lockkeeper_rows", LIMIT).unwrap();
+        database.crowd.crowded.store(true, SeqCst);
+        database
+    }
+
+    async fn write(database: &Database, statement: &'static str) -> lockkeeper_core::Result<usize> {
+        let ask = Ask::transaction(move |connection: &Connection, _: &Database, _: &mut Vec<Ring>| {
+            connection.execute(statement, [])
+        });
+        database.write("write", LIMIT, ask).await
+    }
+
+    fn styles(database: &Database) -> Vec<String> {
+        let connection = database.connection();
+        let mut statement =
+            connection.prepare("SELECT style FROM lockkeeper_counter ORDER BY style").unwrap();
+        statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    }
+
+    const A: &str = "INSERT INTO lockkeeper_counter VALUES ('a', 0, 0, '', 1)";
+    const B: &str = "INSERT INTO lockkeeper_counter VALUES ('b', 0, 0, '', 1)";
+
+    #[tokio::test]
+    async fn those_who_ask_at_once_are_done_in_one_transaction() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = crowded(&directory);
+        let second = Ask::transaction(|connection: &Connection, database: &Database, _: &mut Vec<Ring>| {
+            assert!(database.crowd.gathered().is_empty());
+            let seen: u32 = connection.query_row(
+                "SELECT count(*) FROM lockkeeper_counter WHERE style = 'a'",
+                [],
+                |row| row.get(0),
+            )?;
+            Ok((seen, connection.is_autocommit()))
+        });
+        let (first, second) = tokio::join!(write(&database, A), database.write("write", LIMIT, second));
+        assert_eq!((first.unwrap(), second.unwrap()), (1, (1, false)));
+        assert!(database.crowd.crowded.load(SeqCst));
+        write(&database, B).await.unwrap();
+        assert!(!database.crowd.crowded.load(SeqCst), "one who came alone has ended it");
+    }
+
+    #[tokio::test]
+    async fn one_that_fails_is_not_the_failure_of_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = crowded(&directory);
+        let (first, bad, last) = tokio::join!(
+            write(&database, A),
+            write(&database, "INSERT INTO there_is_no_such_table VALUES (1)"),
+            write(&database, B)
+        );
+        assert_eq!((first.unwrap(), last.unwrap()), (1, 1));
+        assert!(bad.unwrap_err().to_string().contains("there_is_no_such_table"));
+        assert_eq!(styles(&database), ["a", "b", "row"]);
+    }
+
+    #[tokio::test]
+    async fn what_is_given_up_before_it_was_begun_is_never_done() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = crowded(&directory);
+        let mut given_up = Box::pin(write(&database, A));
+        let polled = std::future::poll_fn(|cx| Poll::Ready(given_up.as_mut().poll(cx))).await;
+        assert!(polled.is_pending() && !database.crowd.gathered().is_empty());
+        drop(given_up);
+        assert!(database.crowd.gathered().is_empty());
+        write(&database, B).await.unwrap();
+        assert_eq!(styles(&database), ["b", "row"]);
+    }
+}
