@@ -32,8 +32,10 @@ impl Connection for Advisory {
     async fn take(&self, claim: &Claim) -> Result<Option<Token>> {
         self.0.come_here();
         let row = self.0.row(TAKE, &[&claim.name.as_str()], "take the lock").await?;
-        self.0.check_backend(row.get("backend"))?;
-        Ok(row.get::<_, Option<i64>>("token").map(token))
+        match row.get::<_, Option<i64>>(0) {
+            Some(number) if number < 0 => Err(self.0.is_pooled()),
+            number => Ok(number.map(token)),
+        }
     }
 
     async fn wait(&self, claim: &Claim) -> Result<Token> {

@@ -1,6 +1,7 @@
 //! What the URL says: where the server is, who we are, which style.
 
 use crate::fault::ENGINE;
+use crate::watch::Watch;
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{Error, Result};
 use lockkeeper_sql_common::Limits;
@@ -23,6 +24,7 @@ pub(crate) struct Settings {
     /// The server, for messages.
     pub(crate) server: String,
     pub(crate) backends: Backends,
+    pub(crate) watch: Watch,
 }
 
 /// Where a server is.
@@ -85,7 +87,9 @@ impl Settings {
         }
         address.finish()?;
         let backends = Backends::default();
-        Ok(Self { hosts, driver, tls, limits, connections, server: address.redacted(), backends })
+        // The server ends a statement by itself at its limit; a little later the line must be dead.
+        let watch = Watch::new(limits.request + limits.request / 4);
+        Ok(Self { hosts, driver, tls, limits, connections, server: address.redacted(), backends, watch })
     }
 }
 

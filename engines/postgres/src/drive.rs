@@ -23,6 +23,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 type Line = Connection<Stream, <MakeRustlsConnect as MakeTlsConnect<Stream>>::Stream>;
 
 /// Drives one connection.
+#[derive(Clone)]
 pub(crate) struct Drive(Arc<Inner>);
 
 struct Inner {

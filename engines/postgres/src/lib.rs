@@ -15,5 +15,6 @@ mod stream;
 mod styles;
 mod transaction;
 mod wake;
+mod watch;
 
 pub use styles::{STYLES, connect, schema};

@@ -4,6 +4,7 @@ use crate::config::{Backends, Host, Settings};
 use crate::drive::{Drive, Hangup};
 use crate::fault::{ENGINE, fault, too_late};
 use crate::stream::{Moves, Stream};
+use crate::watch::Watched;
 use lockkeeper_core::{Error, Lifeline, Result, house};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +19,6 @@ const PATIENT: &str = include_str!("sql/session_patient.sql");
 const CREATE: &str = include_str!("sql/create.sql");
 const WHO: &str = include_str!("sql/session_who.sql");
 
-/// How long an answer may take until the house sees to it that the connection is driven.
-const GRACE: Duration = Duration::from_millis(50);
-
 /// One connection. It is never repaired: when it breaks, its lifeline ends.
 pub(crate) struct Session {
     client: Client,
@@ -29,6 +27,7 @@ pub(crate) struct Session {
     pub(crate) backend: i32,
     pub(crate) lifeline: Lifeline,
     drive: Drive,
+    watched: Arc<Watched>,
     limit: Duration,
     backends: Backends,
 }
@@ -131,6 +130,7 @@ impl Session {
             statements: Vec::new(),
             backend: 0,
             lifeline,
+            watched: settings.watch.over(drive.clone()),
             drive,
             limit: settings.limits.request,
             backends: settings.backends.clone(),
@@ -169,7 +169,8 @@ impl Session {
         }
         self.backend = who.backend;
         for text in statements {
-            let prepared = self.client.prepare(text).await.map_err(|error| fault("prepare", error))?;
+            let text = text.replace(":backend", &who.backend.to_string());
+            let prepared = self.client.prepare(&text).await.map_err(|error| fault("prepare", error))?;
             self.statements.push(prepared);
         }
         // The second look at the process behind the connection: a pooler may have put another one there.
@@ -189,13 +190,18 @@ impl Session {
         Ok(Who { backend, standby: text("standby") == "t", read_only: text("read_only") == "t" })
     }
 
+    /// The statement was answered by another process than ours.
+    pub(crate) fn is_pooled(&self) -> Error {
+        self.abort();
+        pooled()
+    }
+
     /// Refuses a pooler that gives each transaction another process: session locks would be anybody's.
     pub(crate) fn check_backend(&self, backend: i32) -> Result<()> {
         if backend == self.backend {
             return Ok(());
         }
-        self.abort();
-        Err(pooled())
+        Err(self.is_pooled())
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -214,7 +220,7 @@ impl Session {
 
     /// A statement without parameters, or several.
     pub(crate) async fn batch(&self, text: &str) -> Result<()> {
-        self.within("set up the session", self.limit, self.client.batch_execute(text)).await
+        self.within("set up the session", self.client.batch_execute(text)).await
     }
 
     /// Creates tables and functions, in one transaction.
@@ -235,7 +241,7 @@ impl Session {
         params: &[&(dyn ToSql + Sync)],
         doing: &'static str,
     ) -> Result<Vec<Row>> {
-        self.within(doing, self.limit, self.client.query(&self.statements[statement], params)).await
+        self.within(doing, self.client.query(&self.statements[statement], params)).await
     }
 
     /// The one row of a prepared statement.
@@ -245,7 +251,7 @@ impl Session {
         params: &[&(dyn ToSql + Sync)],
         doing: &'static str,
     ) -> Result<Row> {
-        self.within(doing, self.limit, self.client.query_one(&self.statements[statement], params)).await
+        self.within(doing, self.client.query_one(&self.statements[statement], params)).await
     }
 
     /// The one row of a prepared statement that may wait in the server.
@@ -261,30 +267,17 @@ impl Session {
         answer.map_err(|error| fault(doing, error))
     }
 
-    /// A server that does not answer in time may be cut off, and nobody may wait behind it for longer.
+    /// A server that does not answer in time may be cut off; the house watches.
     async fn within<T>(
         &self,
         doing: &'static str,
-        limit: Duration,
         request: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T> {
-        // The server ends the statement by itself at this limit; a little later the line must be dead.
-        let limit = limit + limit / 4;
-        let soon = GRACE.min(limit / 4);
-        tokio::pin!(request);
-        let mut answer = tokio::time::timeout(soon, &mut request).await;
-        if answer.is_err() {
-            // Maybe the server is slow, maybe the runtime that drives the connection is blocked.
-            self.drive.go_home();
-            answer = tokio::time::timeout(limit - soon, &mut request).await;
-        }
-        match answer {
-            Ok(answer) => answer.map_err(|error| fault(doing, error)),
-            Err(_) => {
-                self.abort();
-                Err(too_late(doing, limit))
-            }
-        }
+        let _under_way = self.watched.begin();
+        request.await.map_err(|error| match self.watched.was_late() {
+            true => too_late(doing, self.limit),
+            false => fault(doing, error),
+        })
     }
 }
 

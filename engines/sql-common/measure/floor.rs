@@ -6,6 +6,10 @@ use std::time::{Duration, Instant};
 
 const ROUND: Duration = Duration::from_millis(120);
 const ROUNDS: usize = 25;
+/// One task's round is cut into so many slices, the raw pairs and ours by turns: on which processors the system puts the two
+/// sides of a connection decides more about a short stretch than what is measured. (Many tasks would lose time at the
+/// ends of slices, where the last ones run alone.)
+const SLICES: u32 = 12;
 const HAND_OVERS: usize = 100;
 
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -29,17 +33,57 @@ impl Wishes {
     }
 }
 
-/// Pairs a second of so many tasks, each running pairs one after the other.
-async fn rate<F>(tasks: usize, pair: impl Fn(usize) -> F + Clone + Send + Sync + 'static) -> f64
+/// Pairs, and what they took: time, and this process's time on the processors.
+#[derive(Clone, Copy, Default)]
+struct Pairs {
+    count: u64,
+    time: Duration,
+    processor: Duration,
+}
+
+impl Pairs {
+    fn add(&mut self, other: Self) {
+        self.count += other.count;
+        self.time += other.time;
+        self.processor += other.processor;
+    }
+
+    /// How many a second.
+    fn rate(self) -> f64 {
+        self.count as f64 / self.time.as_secs_f64()
+    }
+
+    /// Microseconds of the processors for one.
+    fn processor_micros(self) -> f64 {
+        self.processor.as_secs_f64() * 1e6 / self.count as f64
+    }
+}
+
+/// How long the threads of this process have been on the processors.
+fn processor_time() -> Duration {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let nanos = tasks.filter_map(|task| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(nanos.sum())
+}
+
+/// The pairs of so many tasks, each running pairs one after the other.
+async fn run<F>(
+    tasks: usize,
+    time: Duration,
+    pair: impl Fn(usize) -> F + Clone + Send + Sync + 'static,
+) -> Pairs
 where
     F: Future<Output = ()> + Send,
 {
-    let (count, start) = (Arc::new(AtomicU64::new(0)), Instant::now());
+    let (count, processor, start) = (Arc::new(AtomicU64::new(0)), processor_time(), Instant::now());
     let all: Vec<_> = (0..tasks)
         .map(|task| {
             let (pair, count) = (pair.clone(), Arc::clone(&count));
             tokio::spawn(async move {
-                while start.elapsed() < ROUND {
+                while start.elapsed() < time {
                     pair(task).await;
                     count.fetch_add(1, Relaxed);
                 }
@@ -49,7 +93,8 @@ where
     for task in all {
         task.await.expect("a task");
     }
-    count.load(Relaxed) as f64 / start.elapsed().as_secs_f64()
+    let time = start.elapsed();
+    Pairs { count: count.load(Relaxed), time, processor: processor_time() - processor }
 }
 
 /// The value below which so many quarters of the numbers are.
@@ -76,6 +121,7 @@ where
     let more = if style == "session" { "&connections=64" } else { "" };
     let keeper = lockkeeper::connect(format!("{url}?style={style}{more}")).await?;
     let (mut floors, mut ours, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut raw_total, mut our_total) = (Pairs::default(), Pairs::default());
     let own = keeper.clone();
     let pair = move |task| {
         let keeper = own.clone();
@@ -85,26 +131,33 @@ where
         }
     };
     // Connections are opened before it counts.
-    rate(tasks, floor.clone()).await;
-    rate(tasks, pair.clone()).await;
-    for round in 0..ROUNDS {
-        let (raw, our);
-        if round % 2 == 0 {
-            raw = rate(tasks, floor.clone()).await;
-            our = rate(tasks, pair.clone()).await;
-        } else {
-            our = rate(tasks, pair.clone()).await;
-            raw = rate(tasks, floor.clone()).await;
+    run(tasks, ROUND, floor.clone()).await;
+    run(tasks, ROUND, pair.clone()).await;
+    let slices = if tasks == 1 { SLICES } else { 1 };
+    for round in 0..ROUNDS as u32 {
+        let (mut raw, mut our) = (Pairs::default(), Pairs::default());
+        for slice in 0..slices {
+            if (round + slice) % 2 == 0 {
+                raw.add(run(tasks, ROUND / slices, floor.clone()).await);
+                our.add(run(tasks, ROUND / slices, pair.clone()).await);
+            } else {
+                our.add(run(tasks, ROUND / slices, pair.clone()).await);
+                raw.add(run(tasks, ROUND / slices, floor.clone()).await);
+            }
         }
-        floors.push(raw);
-        ours.push(our);
-        ratios.push(our / raw);
+        raw_total.add(raw);
+        our_total.add(our);
+        floors.push(raw.rate());
+        ours.push(our.rate());
+        ratios.push(our.rate() / raw.rate());
     }
     println!(
-        "{style:9} {tasks:3} task(s): floor {:7.0} pairs/s, ours {:7.0} pairs/s, ratio {:.2} ({ROUNDS} rounds, half of \
-         them within {:.2} to {:.2})",
+        "{style:9} {tasks:3} task(s): floor {:7.0} pairs/s ({:.0} µs of processor time), ours {:7.0} pairs/s ({:.0} µs), \
+         ratio {:.2} ({ROUNDS} rounds, half of them within {:.2} to {:.2})",
         median(&floors),
+        raw_total.processor_micros(),
         median(&ours),
+        our_total.processor_micros(),
         median(&ratios),
         quartile(&ratios, 1),
         quartile(&ratios, 3)

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use waiting::{Settled, wait};
 
-/// One dedicated connection.
+/// One dedicated connection. It limits the time of each of its requests itself, but for the wait.
 pub trait Connection: Send + Sync + 'static {
     /// Whether its lifeline ends by itself when it breaks; if not, it is asked several times a second.
     const NOTICES_LOSS: bool;
@@ -203,8 +203,7 @@ impl<S: Connections> Inner<S> {
 
     /// Frees a lock at the server; a connection that cannot is cut, which frees it, too.
     async fn free(&self, name: &LockName, connection: &Arc<S::Connection>) {
-        let freed = tokio::time::timeout(self.limits.request, connection.free(name)).await;
-        if !matches!(freed, Ok(Ok(()))) {
+        if connection.free(name).await.is_err() {
             connection.cut();
         }
         self.check_in(connection);

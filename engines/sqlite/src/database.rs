@@ -1,13 +1,15 @@
 //! The connection: short transactions run inline, and a busy database is tried again without blocking a thread.
 
 use crate::config::Config;
+use crate::crowd::{Ask, Crowd};
 use crate::time::{Time, micros, wall_micros};
-use lockkeeper_core::{Clock, Error, Result};
+use crate::wake::{Ring, Wake};
+use lockkeeper_core::{Clock, Error, Moment, Result};
 use rand::RngExt as _;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _};
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 /// How often a busy database is tried again at once: another process's transaction takes some 20 µs.
@@ -27,6 +29,8 @@ const HORIZON_MICROS: i64 = 60_000_000;
 #[derive(Debug)]
 pub(crate) struct Database {
     connection: Mutex<Connection>,
+    pub(crate) crowd: Crowd,
+    wake: Option<Arc<Wake>>,
     pub(crate) time: Time,
     pub(crate) numbers: Numbers,
 }
@@ -56,8 +60,34 @@ impl Database {
                 Err(Unfit::Other(why)) => return Err(Error::permanent("sqlite", "open the database", why)),
             }
         };
-        let numbers = Numbers { style: config.style, base, horizon: AtomicI64::new(i64::MIN) };
-        Ok(Self { connection: Mutex::new(connection), time, numbers })
+        let numbers =
+            Numbers { style: config.style, base, horizon: AtomicI64::new(i64::MIN), last: AtomicI64::new(0) };
+        let connection = Mutex::new(connection);
+        Ok(Self { connection, crowd: Crowd::default(), wake: None, time, numbers })
+    }
+
+    /// Rings after each transaction whom it lets in.
+    pub(crate) fn with_wake(self, wake: Arc<Wake>) -> Self {
+        Self { wake: Some(wake), ..self }
+    }
+
+    pub(crate) fn ring(&self, rings: &[Ring]) {
+        if let Some(wake) = &self.wake {
+            wake.ring(rings);
+        }
+    }
+
+    pub(crate) fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection, unless somebody uses it.
+    pub(crate) fn free_connection(&self) -> Option<MutexGuard<'_, Connection>> {
+        match self.connection.try_lock() {
+            Ok(connection) => Some(connection),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Runs the work inline, again and again while another process writes, at most for the time given.
@@ -70,22 +100,57 @@ impl Database {
         limit: Duration,
         mut work: impl FnMut(&Connection, &Self) -> Sql<T>,
     ) -> Result<T> {
-        let give_up_at = Clock::Boot.now().plus(limit);
-        let mut tries = 0;
+        let mut patience = Patience::new(limit);
         loop {
             let answer = {
-                let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+                let connection = self.connection();
                 work(&connection, self)
             };
             match answer {
-                Err(error) if is_busy(&error) && Clock::Boot.now() < give_up_at => {
-                    tries += 1;
-                    pause(tries).await;
-                }
-                Err(error) => return Err(explain(doing, error)),
                 Ok(answer) => return Ok(answer),
+                Err(error) => patience.after(doing, error).await?,
             }
         }
+    }
+
+    /// Does what is asked for in a transaction that has the write lock, maybe together with what others ask for; rings
+    /// whom it lets in. Again and again while another process writes, at most for the time given.
+    ///
+    /// Cancel safety: what was not begun never will be; what was is done when the next call begins (Law 4).
+    pub(crate) async fn write<T, F>(&self, doing: &'static str, limit: Duration, ask: Ask<T, F>) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Fn(&Connection, &Self, &mut Vec<Ring>) -> Sql<T> + Send + Sync + 'static,
+    {
+        let (ask, mut patience) = (Arc::new(ask), Patience::new(limit));
+        loop {
+            match self.do_one(&ask).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => patience.after(doing, error).await?,
+            }
+        }
+    }
+}
+
+/// How often and how long a busy database is tried again.
+struct Patience {
+    give_up_at: Moment,
+    tries: u32,
+}
+
+impl Patience {
+    fn new(limit: Duration) -> Self {
+        Self { give_up_at: Clock::Boot.now().plus(limit), tries: 0 }
+    }
+
+    /// Pauses if it was busy and there is time left; else the failure is final.
+    async fn after(&mut self, doing: &'static str, error: rusqlite::Error) -> Result<()> {
+        if !is_busy(&error) || Clock::Boot.now() >= self.give_up_at {
+            return Err(explain(doing, error));
+        }
+        self.tries += 1;
+        pause(self.tries).await;
+        Ok(())
     }
 }
 
@@ -187,13 +252,17 @@ pub(crate) struct Numbers {
     base: i64,
     /// A horizon that was read from the database, and so is committed; the true one is never lower.
     horizon: AtomicI64,
+    /// The last number given by this process: of two in one transaction, the later one is larger, too.
+    last: AtomicI64,
 }
 
 impl Numbers {
     /// The next place or token, in the present transaction: the shared clock, read while we have the write lock, is later
     /// than at every commit before. (Two grants of one lock are commits apart, which take many microseconds.)
     pub(crate) fn next(&self, connection: &Connection, time: &Time) -> Sql<i64> {
-        let next = self.base.saturating_add(micros(time.now()));
+        let clock = self.base.saturating_add(micros(time.now()));
+        let next = clock.max(self.last.load(Relaxed).saturating_add(1));
+        self.last.store(next, Relaxed);
         if next > self.horizon.load(Relaxed) {
             let horizon = counter(connection, self.style, time)?.horizon;
             self.horizon.store(horizon, Relaxed);
@@ -204,21 +273,36 @@ impl Numbers {
         }
         Ok(next)
     }
+
+    /// A transaction was undone in which several numbers were taken: the later ones may have read a horizon that the
+    /// earlier ones had raised.
+    pub(crate) fn undone(&self) {
+        self.horizon.store(i64::MIN, Relaxed);
+    }
 }
 
 /// Runs the work in a transaction that has the write lock from its start, so that what it reads stays true until it
 /// commits. Undone if the work fails.
 pub(crate) fn transaction<T>(connection: &Connection, work: impl FnOnce() -> Sql<T>) -> Sql<T> {
-    connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-    let open = OpenTransaction(connection);
+    let open = begin(connection)?;
     let done = work()?;
-    connection.prepare_cached("COMMIT")?.execute([])?;
-    std::mem::forget(open);
+    commit(open)?;
     Ok(done)
 }
 
+pub(crate) fn begin(connection: &Connection) -> Sql<OpenTransaction<'_>> {
+    connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+    Ok(OpenTransaction(connection))
+}
+
+pub(crate) fn commit(open: OpenTransaction<'_>) -> Sql<()> {
+    open.0.prepare_cached("COMMIT")?.execute([])?;
+    std::mem::forget(open);
+    Ok(())
+}
+
 /// Rolls back when it is dropped: by an error or a panic on the way.
-struct OpenTransaction<'a>(&'a Connection);
+pub(crate) struct OpenTransaction<'a>(&'a Connection);
 
 impl Drop for OpenTransaction<'_> {
     fn drop(&mut self) {

@@ -2,6 +2,7 @@
 #![doc = include_str!("../README.md")]
 
 mod config;
+mod crowd;
 mod database;
 mod line;
 mod queue;

@@ -1,6 +1,7 @@
 //! The style 'queue': a row per claim, in order; the rule says who holds.
 
 use crate::config::Config;
+use crate::crowd::Ask;
 use crate::database::{Database, Sql, transaction};
 use crate::line::{Freed, Line, Standing, parsed};
 use crate::time::{Time, between, nanos};
@@ -12,6 +13,7 @@ use lockkeeper_core::{
 use rusqlite::Connection;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -29,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct SqliteQueue {
     database: Database,
-    wake: Wake,
+    wake: Arc<Wake>,
     /// When the cleaner is due.
     clean_at: AtomicI64,
 }
@@ -53,7 +55,8 @@ impl SqliteQueue {
     /// Opens the file. Blocks.
     pub(crate) fn open(config: &Config, ttl: Duration) -> Result<Self> {
         let database = Database::open(config, SCHEMA, FORGET_ALL, ttl.max(PATIENCE))?;
-        let wake = Wake::open(&config.path)?;
+        let wake = Arc::new(Wake::open(&config.path)?);
+        let database = database.with_wake(Arc::clone(&wake));
         Ok(Self { database, wake, clean_at: AtomicI64::new(0) })
     }
 
@@ -88,11 +91,11 @@ impl SqliteQueue {
         name: &LockName,
         id: ClaimId,
     ) -> Result<Left> {
-        let removed = self.database.run(doing, limit, |connection, database| {
-            transaction(connection, || remove(connection, &database.time, name.as_str(), id))
+        let name = name.clone();
+        let ask = Ask::transaction(move |connection, database, rings| {
+            remove(connection, &database.time, name.as_str(), id, rings)
         });
-        let Some((alive, rings)) = removed.await? else { return Ok(Left::NotThere) };
-        self.wake.ring(&rings);
+        let alive = self.database.write(doing, limit, ask).await?;
         Ok(if alive { Left::Left } else { Left::NotThere })
     }
 
@@ -159,21 +162,28 @@ fn freed(claim: &Standing) -> Freed {
 
 /// What a join did.
 enum Entered {
-    Joined(Joined, Vec<Ring>),
-    Refused(Shape, Vec<Ring>),
+    Joined(Joined),
+    Refused(Shape),
 }
 
-fn join(connection: &Connection, database: &Database, claim: &Claim, wake: &str) -> Sql<Entered> {
+fn join(
+    connection: &Connection,
+    database: &Database,
+    claim: &Claim,
+    wake: &str,
+    rings: &mut Vec<Ring>,
+) -> Sql<Entered> {
     let lock = claim.name.as_str();
     let time = &database.time;
-    let (line, rings) = bury(connection, time, lock)?;
+    let (line, freed) = bury(connection, time, lock)?;
+    rings.extend(freed);
     if let Some(index) = line.find(claim.id) {
-        return Ok(Entered::Joined(joined(line.0[index].place, &line.0[..index]), rings));
+        return Ok(Entered::Joined(joined(line.0[index].place, &line.0[..index])));
     }
     if let Some(oldest) = line.0.first()
         && oldest.demand.shape() != claim.demand.shape()
     {
-        return Ok(Entered::Refused(oldest.demand.shape(), rings));
+        return Ok(Entered::Refused(oldest.demand.shape()));
     }
     // Law 1: behind everybody, whatever the clock says.
     let place = database.numbers.next(connection, time)?.max(line.0.last().map_or(0, |last| last.place + 1));
@@ -191,7 +201,7 @@ fn join(connection: &Connection, database: &Database, claim: &Claim, wake: &str)
         now,
         now.saturating_add(nanos(claim.ttl)),
     ))?;
-    Ok(Entered::Joined(joined(place, &line.0), rings))
+    Ok(Entered::Joined(joined(place, &line.0)))
 }
 
 fn joined(place: i64, ahead: &[Standing]) -> Joined {
@@ -200,16 +210,16 @@ fn joined(place: i64, ahead: &[Standing]) -> Joined {
     Joined { place: Place(number), token: Token(number), ahead: Ahead(ahead), lifeline: None }
 }
 
-/// Deletes a claim; answers whether it was alive and who fits now, or nothing if it was not there.
-fn remove(connection: &Connection, time: &Time, lock: &str, id: ClaimId) -> Sql<Option<(bool, Vec<Ring>)>> {
+/// Deletes a claim; answers whether it was there and alive, and who fits now.
+fn remove(connection: &Connection, time: &Time, lock: &str, id: ClaimId, rings: &mut Vec<Ring>) -> Sql<bool> {
     let mut line = Line::read(connection, lock)?;
-    let Some(index) = line.find(id) else { return Ok(None) };
+    let Some(index) = line.find(id) else { return Ok(false) };
     let removed = line.0.remove(index);
     connection.prepare_cached(REMOVE)?.execute((lock, removed.place))?;
-    let mut rings = line.newly_fitting(&[freed(&removed)]);
+    rings.extend(line.newly_fitting(&[freed(&removed)]));
     // Whoever still waits with this claim learns that it is gone: it may have been evicted.
     rings.push(removed.ring());
-    Ok(Some((removed.expires_at > time.now(), rings)))
+    Ok(removed.expires_at > time.now())
 }
 
 fn shrink(connection: &Connection, time: &Time, claim: &Claim, to: Demand) -> Sql<Option<Vec<Ring>>> {
@@ -318,18 +328,13 @@ impl Queue for SqliteQueue {
     }
 
     async fn join(&self, claim: &Claim) -> Result<Joined> {
-        let joined = self.database.run("join the queue", limit(claim), |connection, database| {
-            transaction(connection, || join(connection, database, claim, &self.wake.address))
+        let (owned, wake) = (claim.clone(), Arc::clone(&self.wake));
+        let ask = Ask::transaction(move |connection, database, rings| {
+            join(connection, database, &owned, &wake.address, rings)
         });
-        match joined.await? {
-            Entered::Joined(joined, rings) => {
-                self.wake.ring(&rings);
-                Ok(joined)
-            }
-            Entered::Refused(ruling, rings) => {
-                self.wake.ring(&rings);
-                Err(claim.check_shape(ruling).err().unwrap_or_else(|| claim.gone()))
-            }
+        match self.database.write("join the queue", limit(claim), ask).await? {
+            Entered::Joined(joined) => Ok(joined),
+            Entered::Refused(ruling) => Err(claim.check_shape(ruling).err().unwrap_or_else(|| claim.gone())),
         }
     }
 

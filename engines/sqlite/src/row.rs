@@ -1,6 +1,7 @@
 //! The style 'row': inserting a row under the lock's unique name is locking, deleting it is unlocking.
 
 use crate::config::Config;
+use crate::crowd::Ask;
 use crate::database::{Database, Sql, transaction};
 use crate::time::{Time, between, nanos};
 use lockkeeper_core::{
@@ -67,10 +68,11 @@ impl SqliteRows {
         name: &LockName,
         id: ClaimId,
     ) -> Result<Left> {
-        let id = id.to_string();
-        let removed = self
-            .database
-            .run(doing, limit, |connection, database| remove(connection, &database.time, name.as_str(), &id));
+        let (name, id) = (name.clone(), id.to_string());
+        let ask = Ask::statement(move |connection, database, _| {
+            remove(connection, &database.time, name.as_str(), &id)
+        });
+        let removed = self.database.write(doing, limit, ask);
         Ok(if removed.await? { Left::Left } else { Left::NotThere })
     }
 }
@@ -129,24 +131,22 @@ impl Held {
 fn attempt(connection: &Connection, database: &Database, claim: &Claim, thread: &str) -> Sql<Answer> {
     let (lock, id) = (claim.name.as_str(), claim.id.to_string());
     let time = &database.time;
-    transaction(connection, || {
-        // Both clocks are read while we have the write lock: the token is larger than every earlier one, and an owner
-        // whose renewal was committed in time is seen as alive.
-        let (token, now) = (database.numbers.next(connection, time)?, time.now());
-        let Holder { text, host, pid } = claim.holder.as_ref();
-        let expires_at = now.saturating_add(nanos(claim.ttl));
-        let row = (lock, token, &id, text, host, pid, thread, now, expires_at);
-        let mut insert = connection.prepare_cached(include_str!("sql/row/attempt.sql"))?;
-        if insert.execute(row)? == 0 {
-            // Somebody's row is there.
-            if let Some(held) = look(connection, lock, &id)?.filter(|held| held.expires_at > now) {
-                return Ok(held.answer(now));
-            }
-            connection.prepare_cached(include_str!("sql/row/bury.sql"))?.execute([lock])?;
-            insert.execute(row)?;
+    // Both clocks are read while we have the write lock: the token is larger than every earlier one, and an owner
+    // whose renewal was committed in time is seen as alive.
+    let (token, now) = (database.numbers.next(connection, time)?, time.now());
+    let Holder { text, host, pid } = claim.holder.as_ref();
+    let expires_at = now.saturating_add(nanos(claim.ttl));
+    let row = (lock, token, &id, text, host, pid, thread, now, expires_at);
+    let mut insert = connection.prepare_cached(include_str!("sql/row/attempt.sql"))?;
+    if insert.execute(row)? == 0 {
+        // Somebody's row is there.
+        if let Some(held) = look(connection, lock, &id)?.filter(|held| held.expires_at > now) {
+            return Ok(held.answer(now));
         }
-        Ok(Answer::Granted(Grant { token: Token(token.unsigned_abs()) }))
-    })
+        connection.prepare_cached(include_str!("sql/row/bury.sql"))?.execute([lock])?;
+        insert.execute(row)?;
+    }
+    Ok(Answer::Granted(Grant { token: Token(token.unsigned_abs()) }))
 }
 
 /// Deletes the claim's own row; answers whether it was alive.
@@ -224,11 +224,10 @@ impl Race for SqliteRows {
     }
 
     async fn attempt(&self, claim: &Claim) -> Result<Answer> {
-        let thread = this_thread();
-        let answer = self.database.run("take the lock", limit(claim), |connection, database| {
-            attempt(connection, database, claim, &thread)
-        });
-        answer.await
+        let (limit, thread, claim) = (limit(claim), this_thread(), claim.clone());
+        let ask =
+            Ask::transaction(move |connection, database, _| attempt(connection, database, &claim, &thread));
+        self.database.write("take the lock", limit, ask).await
     }
 
     async fn changed(&self, _: &Claim, free_in: Option<Duration>) -> Result<()> {
