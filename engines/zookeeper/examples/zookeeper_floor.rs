@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p lockkeeper-zookeeper --example zookeeper_floor` starts a server of its own. Everything is measured
 //! in short turns on the same server; the figures are medians of the rounds, and of the ratios to the floor of the same
-//! round, with their quartiles.
+//! round, with their quartiles. With a number of tasks as its argument, only lockkeeper is measured, with so many.
 
 #[path = "../tests/common/foreign.rs"]
 mod foreign;
@@ -37,9 +37,16 @@ async fn main() {
     let engine = lockkeeper_zookeeper::connect(Address::parse(&server.url()).unwrap(), DEFAULT_TTL).await;
     let keeper = Keeper::builder().build(engine.unwrap()).unwrap();
     let mut floor = Floor::connect(&address);
-    let mut curator = Foreign::curator(&address, "/curator", "mutex");
-    let mut kazoo = Foreign::kazoo(&address, "/kazoo", "lock", &[]);
-    for tasks in [1, 64] {
+    let only = std::env::args().nth(1).map(|tasks| tasks.parse().expect("a number of tasks"));
+    let mut others = if only.is_some() {
+        Vec::new()
+    } else {
+        vec![
+            Foreign::curator(&address, "/curator", "mutex"),
+            Foreign::kazoo(&address, "/kazoo", "lock", &[]),
+        ]
+    };
+    for tasks in only.map_or(vec![1, 64], |tasks| vec![tasks]) {
         let mut figures: [Vec<(f64, f64)>; 4] = Default::default();
         for round in 0..WARM_UP + ROUNDS {
             // Before and after, so that neither comes always first.
@@ -48,7 +55,9 @@ async fn main() {
             let floor = f64::midpoint(before, floor.pairs(tasks));
             let mut row = vec![floor, ours];
             if round % OTHERS_EVERY == 0 {
-                row.extend([asked(&mut curator, tasks).await, asked(&mut kazoo, tasks).await]);
+                for other in &mut others {
+                    row.push(asked(other, tasks).await);
+                }
             }
             if round >= WARM_UP {
                 row.iter().zip(&mut figures).for_each(|(rate, figures)| figures.push((*rate, rate / floor)));
@@ -56,7 +65,7 @@ async fn main() {
         }
         println!("{tasks} tasks");
         let names = ["floor: create, delete", "lockkeeper", "Curator's InterProcessMutex", "kazoo's Lock"];
-        for (name, figures) in names.iter().zip(figures) {
+        for (name, figures) in names.iter().zip(figures).filter(|(_, figures)| !figures.is_empty()) {
             let (rates, ratios): (Vec<f64>, Vec<f64>) = figures.into_iter().unzip();
             let [_, rate, _] = quartiles(rates);
             let [low, ratio, high] = quartiles(ratios);
