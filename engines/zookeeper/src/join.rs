@@ -56,7 +56,9 @@ impl ZooKeeperQueue {
                     return self.joined(session, claim, &node, &children).await;
                 }
                 // Mostly only the lock's own directory is missing, and the next try may go right behind it.
-                Err(Failure::Refused(code::NO_NODE)) if tries == 0 => common.make_directory(session, directory),
+                Err(Failure::Refused(code::NO_NODE)) if tries == 0 => {
+                    common.make_directory(session, directory)
+                }
                 Err(Failure::Refused(code::NO_NODE)) => {
                     common.make_parents(session, directory).await.map_err(failed)?;
                 }
