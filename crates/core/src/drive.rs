@@ -137,7 +137,10 @@ impl Inner {
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let moves = self.moves.load(SeqCst);
-        f.debug_struct("Inner").field("moves", &moves).field("at_house", &self.at_house).finish_non_exhaustive()
+        f.debug_struct("Inner")
+            .field("moves", &moves)
+            .field("at_house", &self.at_house)
+            .finish_non_exhaustive()
     }
 }
 
