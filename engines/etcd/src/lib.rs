@@ -12,6 +12,7 @@ mod join;
 mod keys;
 mod lease;
 mod leave;
+mod line;
 mod list;
 mod look;
 mod members;
