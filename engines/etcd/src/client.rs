@@ -12,7 +12,6 @@ use crate::generated::{
     RangeRequest, RangeResponse, TxnRequest, TxnResponse, WatchRequest, WatchResponse,
 };
 use crate::keys::Key;
-use crate::line::Line;
 use crate::members::{Member, Members};
 use futures_util::Stream;
 use std::pin::Pin;
@@ -22,6 +21,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 
 /// A pause after every server has failed, so that a cluster without a leader is not stormed.
@@ -77,35 +77,35 @@ impl Client {
     }
 
     pub(crate) async fn txn(&self, request: &TxnRequest) -> Result<Answer<TxnResponse>, Failure> {
-        self.call(request, |line, request| async move { kv(line).txn(request).await }).await
+        self.call(request, |channel, request| async move { kv(channel).txn(request).await }).await
     }
 
     /// Deletes one key; says whether it was there.
     pub(crate) async fn delete(&self, key: Key) -> Result<Answer<bool>, Failure> {
         let request = DeleteRangeRequest { key };
         let answer =
-            self.call(&request, |line, request| async move { kv(line).delete_range(request).await });
+            self.call(&request, |channel, request| async move { kv(channel).delete_range(request).await });
         let Answer { value, retried } = answer.await?;
         Ok(Answer { value: value.deleted > 0, retried })
     }
 
     pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
-        let answer = self.call(&request, |line, request| async move { kv(line).range(request).await });
+        let answer = self.call(&request, |channel, request| async move { kv(channel).range(request).await });
         Ok(answer.await?.value)
     }
 
     pub(crate) async fn lease_grant(&self, ttl_seconds: i64) -> Result<LeaseGrantResponse, Failure> {
         let request = LeaseGrantRequest { ttl: ttl_seconds };
-        let answer = self.call(&request, |line, request| async move {
-            LeaseClient::new(line).lease_grant(request).await
+        let answer = self.call(&request, |channel, request| async move {
+            LeaseClient::new(channel).lease_grant(request).await
         });
         Ok(answer.await?.value)
     }
 
     pub(crate) async fn lease_revoke(&self, id: i64) -> Result<(), Failure> {
         let request = LeaseRevokeRequest { id };
-        let answer = self.call(&request, |line, request| async move {
-            LeaseClient::new(line).lease_revoke(request).await
+        let answer = self.call(&request, |channel, request| async move {
+            LeaseClient::new(channel).lease_revoke(request).await
         });
         answer.await.map(|_| ())
     }
@@ -122,8 +122,8 @@ impl Client {
 
     async fn time_to_live(&self, id: i64, keys: bool) -> Result<LeaseTimeToLiveResponse, Failure> {
         let request = LeaseTimeToLiveRequest { id, keys };
-        let answer = self.call(&request, |line, request| async move {
-            let mut lease = LeaseClient::new(line).max_decoding_message_size(LARGEST_ANSWER_BYTES);
+        let answer = self.call(&request, |channel, request| async move {
+            let mut lease = LeaseClient::new(channel).max_decoding_message_size(LARGEST_ANSWER_BYTES);
             lease.lease_time_to_live(request).await
         });
         Ok(answer.await?.value)
@@ -134,8 +134,8 @@ impl Client {
         &self,
         requests: mpsc::UnboundedReceiver<LeaseKeepAliveRequest>,
     ) -> Result<Opened<LeaseKeepAliveResponse>, Failure> {
-        self.open(requests, |line, request| async move {
-            LeaseClient::new(line).lease_keep_alive(request).await
+        self.open(requests, |channel, request| async move {
+            LeaseClient::new(channel).lease_keep_alive(request).await
         })
         .await
     }
@@ -145,10 +145,10 @@ impl Client {
         &self,
         requests: mpsc::UnboundedReceiver<WatchRequest>,
     ) -> Result<Opened<WatchResponse>, Failure> {
-        self.open(requests, |line, mut request| async move {
+        self.open(requests, |channel, mut request| async move {
             // A server that is cut off from the leader ends the stream instead of staying silent.
             request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
-            WatchClient::new(line).watch(request).await
+            WatchClient::new(channel).watch(request).await
         })
         .await
     }
@@ -158,7 +158,7 @@ impl Client {
     async fn call<Q: Clone, R, F: Sending<R>>(
         &self,
         request: &Q,
-        send: impl Fn(Line, Request<Q>) -> F,
+        send: impl Fn(Channel, Request<Q>) -> F,
     ) -> Result<Answer<R>, Failure> {
         let give_up_at = Instant::now() + self.times.ttl / 2;
         let mut tries = 0;
@@ -186,13 +186,13 @@ impl Client {
         &self,
         member: &Member,
         message: Q,
-        send: &impl Fn(Line, Request<Q>) -> F,
+        send: &impl Fn(Channel, Request<Q>) -> F,
     ) -> Result<R, Failure> {
         let limit = self.times.request;
         let mut request = Request::new(message);
         request.set_timeout(limit);
         self.sign(member, request.metadata_mut()).await?;
-        match timeout(limit, send(member.line.clone(), request)).await {
+        match timeout(limit, send(member.channel.clone(), request)).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(self.refused(status)),
             Err(_) => Err(Failure::silence(limit)),
@@ -202,13 +202,13 @@ impl Client {
     async fn open<Q: Send + 'static, R, F: Sending<Streaming<R>>>(
         &self,
         requests: mpsc::UnboundedReceiver<Q>,
-        send: impl FnOnce(Line, Request<Outgoing<Q>>) -> F,
+        send: impl FnOnce(Channel, Request<Outgoing<Q>>) -> F,
     ) -> Result<Opened<R>, Failure> {
         let limit = self.times.request;
         let member = self.members.current();
         let mut request = Request::new(Outgoing(requests));
         self.sign(&member, request.metadata_mut()).await?;
-        let failure = match timeout(limit, send(member.line.clone(), request)).await {
+        let failure = match timeout(limit, send(member.channel.clone(), request)).await {
             Ok(Ok(response)) => return Ok(Opened { answers: response.into_inner(), member: member.index }),
             Ok(Err(status)) => self.refused(status),
             Err(_) => Failure::silence(limit),
@@ -236,7 +236,7 @@ impl Client {
     async fn log_in(&self, member: &Member, login: &Login) -> Result<MetadataValue<Ascii>, Failure> {
         let limit = self.times.request;
         let message = AuthenticateRequest { name: login.user.clone(), password: login.password.clone() };
-        let mut auth = AuthClient::new(member.line.clone());
+        let mut auth = AuthClient::new(member.channel.clone());
         let response = match timeout(limit, auth.authenticate(message)).await {
             Ok(Ok(response)) => response.into_inner(),
             Ok(Err(status)) => return Err(Failure::from(status)),
@@ -260,8 +260,8 @@ impl Client {
 }
 
 /// A long queue is a large answer.
-fn kv(line: Line) -> KvClient<Line> {
-    KvClient::new(line).max_decoding_message_size(LARGEST_ANSWER_BYTES)
+fn kv(channel: Channel) -> KvClient<Channel> {
+    KvClient::new(channel).max_decoding_message_size(LARGEST_ANSWER_BYTES)
 }
 
 /// A call under way.

@@ -12,7 +12,6 @@ mod join;
 mod keys;
 mod lease;
 mod leave;
-mod line;
 mod list;
 mod look;
 mod members;

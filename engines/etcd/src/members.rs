@@ -1,6 +1,5 @@
 //! The servers of the cluster: which one gets the requests, and a new connection for one that fell silent.
 
-use crate::line::{Line, Shortcut};
 use lockkeeper_core::house;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -35,26 +34,21 @@ struct Lane {
     endpoint: Endpoint,
     runtime: Handle,
     channel: Mutex<(Channel, Instant)>,
-    /// Only for requests: what keeps locks alive goes through the channel, which repairs itself.
-    shortcut: Option<Shortcut>,
 }
 
 /// The server to send to.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) index: usize,
-    pub(crate) line: Line,
+    pub(crate) channel: Channel,
 }
 
 impl Members {
     pub(crate) fn new(endpoints: Vec<Endpoint>) -> Self {
         let here = Handle::try_current().ok().filter(|here| here.id() != house::handle().id());
         let links = endpoints.into_iter().map(|endpoint| Link {
-            near: here.clone().map(|here| {
-                let shortcut = Shortcut::to(endpoint.uri(), &here);
-                Lane::new(endpoint.clone(), here, shortcut)
-            }),
-            house: Lane::new(endpoint, house::handle().clone(), None),
+            near: here.clone().map(|here| Lane::new(endpoint.clone(), here)),
+            house: Lane::new(endpoint, house::handle().clone()),
         });
         Self { links: links.collect(), current: watch::Sender::new(0) }
     }
@@ -69,7 +63,7 @@ impl Members {
 
     pub(crate) fn current(&self) -> Member {
         let index = *self.current.borrow();
-        Member { index, line: self.links[index].lane().line() }
+        Member { index, channel: self.links[index].lane().channel() }
     }
 
     /// The server failed: the next one is used, unless somebody has moved on already. A silent connection may be
@@ -97,20 +91,16 @@ impl Link {
 }
 
 impl Lane {
-    fn new(endpoint: Endpoint, runtime: Handle, shortcut: Option<Shortcut>) -> Self {
+    fn new(endpoint: Endpoint, runtime: Handle) -> Self {
         let channel = Mutex::new((connect(&endpoint, &runtime), Instant::now()));
-        Self { endpoint, runtime, channel, shortcut }
+        Self { endpoint, runtime, channel }
     }
 
-    fn line(&self) -> Line {
-        match self.shortcut.as_ref().and_then(Shortcut::bare) {
-            Some(bare) => Line::Bare(bare),
-            None => Line::Channel(self.channel.lock().unwrap_or_else(PoisonError::into_inner).0.clone()),
-        }
+    fn channel(&self) -> Channel {
+        self.channel.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
     fn replace(&self) {
-        self.shortcut.iter().for_each(Shortcut::close);
         let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         if channel.1.elapsed() >= YOUNG {
             *channel = (connect(&self.endpoint, &self.runtime), Instant::now());
