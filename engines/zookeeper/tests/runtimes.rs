@@ -70,7 +70,8 @@ fn a_runtime_that_stands_still_holds_up_nobody_elses_answers() {
         others.expect("answers").release().await.expect("a release");
         // The release goes on in the background.
         drop(guard);
-        tokio::time::timeout(PATIENCE, waits).await.expect("a grant in time").expect("no panic");
+        let guard = tokio::time::timeout(PATIENCE, waits).await.expect("a grant in time").expect("no panic");
+        assert_eq!(guard.state(), State::Held);
     });
 }
 
