@@ -1,6 +1,6 @@
 //! Measures what people use instead of lockkeeper, side by side with it: same servers, same workloads, one run.
 //!
-//! `scripts/bench-peers [--quick] [--only redis,etcd] [--json FILE]`
+//! `scripts/bench-peers [--quick] [--only redis,etcd] [--workloads uncontended,spread] [--repetitions 9] [--json FILE]`
 
 mod contest;
 mod libraries;
@@ -22,6 +22,7 @@ const ENGINES: [&str; 5] = ["file", "redis", "zookeeper", "etcd", "postgres"];
 
 struct Options {
     engines: Vec<String>,
+    shapes: Vec<Shape>,
     json: Option<PathBuf>,
     scale: Scale,
 }
@@ -29,7 +30,7 @@ struct Options {
 fn options() -> Result<Options> {
     let engines = ENGINES.map(String::from).to_vec();
     let scale = Scale { limit: Limit { turns: 200_000, time: Duration::from_secs(1) }, ..Scale::full() };
-    let mut options = Options { engines, json: None, scale };
+    let mut options = Options { engines, shapes: SHAPES.to_vec(), json: None, scale };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
@@ -39,11 +40,15 @@ fn options() -> Result<Options> {
                 options.scale.limit.time = Duration::from_millis(250);
             }
             "--only" => options.engines = value()?.split(',').map(Into::into).collect(),
+            "--workloads" => {
+                let names = value()?;
+                options.shapes.retain(|shape| names.split(',').any(|name| name == shape.workload().name()));
+            }
+            "--repetitions" => options.scale.repetitions = value()?.parse()?,
             "--json" => options.json = Some(value()?.into()),
             _ => {
-                return Err(
-                    format!("unknown word {word}; known: --quick, --only ENGINE,…, --json FILE").into()
-                );
+                let known = "--quick, --only ENGINE,…, --workloads NAME,…, --repetitions COUNT, --json FILE";
+                return Err(format!("unknown word {word}; known: {known}").into());
             }
         }
     }
@@ -55,7 +60,7 @@ fn main() -> Result<()> {
     let (machine, started) = (Machine::here(), Instant::now());
     let mut servers = Servers::default();
     let mut results = Vec::new();
-    for shape in SHAPES {
+    for shape in options.shapes {
         for engine in &options.engines {
             let url = servers.url(engine)?;
             let contest = Contest { engine, url: &url, shape, scale: &options.scale };

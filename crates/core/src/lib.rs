@@ -16,6 +16,7 @@ mod clock;
 mod condition;
 mod deadlock;
 mod departure;
+pub mod drive;
 mod election;
 mod engine;
 mod error;

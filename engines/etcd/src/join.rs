@@ -1,6 +1,7 @@
 //! Joining the queue and looking at it, in one transaction.
 
 use crate::claims::Entry;
+use crate::client::Answer;
 use crate::failure::Failure;
 use crate::generated::range_request::{SortOrder, SortTarget};
 use crate::generated::request_op::Request;
@@ -20,8 +21,8 @@ impl Parts {
         let lease = self.lease.fresh().await?;
         let neglected_at = lease.as_of.plus(claim.ttl + self.lease.slack());
         let entry = self.claims.joining(claim, lease.id, neglected_at);
-        let answer = self.together.txn(&claim.name, request(claim, &entry, lease)).await;
-        let answer = answer.map_err(|failure| self.not_joined(failure, lease))?;
+        let answer =
+            self.send(claim, &entry, lease).await.map_err(|failure| self.not_joined(failure, lease))?;
         let may_arrive = answer.retried || entry.may_arrive;
         self.claims.change(claim.id, |entry| entry.may_arrive = may_arrive);
         let found = if answer.value.succeeded {
@@ -40,6 +41,7 @@ impl Parts {
             self.leave(claim).await?;
         }
         let (place, look) = found?;
+        self.crowded.note(&claim.name, look.ahead > 0);
         let joined = Joined {
             place: Place(place.unsigned_abs()),
             token: Token(place.unsigned_abs()),
@@ -48,6 +50,21 @@ impl Parts {
         };
         self.claims.change(claim.id, |entry| entry.look = Some(look));
         Ok(joined)
+    }
+
+    /// Sends the join: first the small one that arrives only if nothing at all is in the way, unless something was when
+    /// this keeper last looked.
+    async fn send(&self, claim: &Claim, entry: &Entry, lease: Fresh) -> Result<Answer<TxnResponse>, Failure> {
+        let mut retried = false;
+        if claim.demand == Demand::Exclusive && !self.crowded.contains(&claim.name) {
+            let answer = self.together.txn(&claim.name, request_if_free(claim, entry, lease)).await?;
+            if answer.value.succeeded {
+                return Ok(answer);
+            }
+            retried = answer.retried;
+        }
+        let answer = self.together.txn(&claim.name, request(claim, entry, lease)).await?;
+        Ok(Answer { retried: answer.retried || retried, ..answer })
     }
 
     fn not_joined(&self, failure: Failure, lease: Fresh) -> Error {
@@ -133,18 +150,28 @@ impl Parts {
     }
 }
 
-fn request(claim: &Claim, entry: &Entry, lease: Fresh) -> TxnRequest {
-    let tombstone = keys::tombstone(&claim.name, claim.id);
+fn put(claim: &Claim, entry: &Entry, lease: Fresh) -> RequestOp {
     let value = Value::encode(claim, claim.demand, entry.since_ms);
     let put = PutRequest { key: entry.key.clone(), value, lease: lease.id, ..PutRequest::default() };
+    RequestOp { request: Some(Request::RequestPut(put)) }
+}
+
+/// Puts the claim's key if nobody is in the queue, the claim itself included, and no join of this lock was undone lately.
+/// One comparison for all of it: each costs the server as much as a read.
+fn request_if_free(claim: &Claim, entry: &Entry, lease: Fresh) -> TxnRequest {
+    let compare = vec![created_at(keys::in_the_way(&claim.name), 0)];
+    TxnRequest { compare, success: vec![put(claim, entry, lease)], failure: vec![] }
+}
+
+fn request(claim: &Claim, entry: &Entry, lease: Fresh) -> TxnRequest {
+    let tombstone = keys::tombstone(&claim.name, claim.id);
     let mut compare = vec![created_at(Span::key(&entry.key), 0), created_at(Span::key(&tombstone), 0)];
-    // A mutex or writer reads what stands ahead of whatever shape and refuses itself; it is the common case, and every
-    // comparison costs the server as much as a read.
+    // A mutex or writer reads what stands ahead of whatever shape and refuses itself.
     if claim.demand != Demand::Exclusive {
         let others = keys::other_shapes(&claim.name, claim.demand.shape());
         compare.extend(others.into_iter().map(|span| created_at(span, 0)));
     }
-    let mut success = vec![RequestOp { request: Some(Request::RequestPut(put)) }];
+    let mut success = vec![put(claim, entry, lease)];
     success.extend(look::requests(claim, true, None));
     // What refused the claim is read apart: it is rare, and every member writes the whole request to its disk.
     TxnRequest { compare, success, failure: vec![] }

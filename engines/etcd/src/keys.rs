@@ -59,9 +59,19 @@ pub(crate) fn claim(stem: &str, slot: u32) -> Key {
     format!("{stem}{slot}").into_bytes()
 }
 
-/// The key that forbids a join which may still be on its way. The control character keeps it out of every queue.
+/// What a tombstone's key has after the lock's name. It sorts just before the lock's queue, with nothing in between, since no
+/// name has a byte that is not UTF-8; the control character keeps it out of every queue.
+const TOMBSTONE: &[u8] = b".\xff\x01";
+
+/// The key that forbids a join which may still be on its way.
 pub(crate) fn tombstone(name: &LockName, id: ClaimId) -> Key {
-    format!("{name}\u{1}{id}").into_bytes()
+    [name.as_str().as_bytes(), TOMBSTONE, id.to_string().as_bytes()].concat()
+}
+
+/// Everything that may forbid or hold up a claim: tombstones, and whatever may stand in the lock's queue.
+pub(crate) fn in_the_way(name: &LockName) -> Span {
+    let start = [name.as_str().as_bytes(), TOMBSTONE].concat();
+    Span { start, end: queue(name).end }
 }
 
 /// Everything that may stand in the queue of the lock (and claims of locks below it, which do not).
@@ -200,6 +210,20 @@ mod tests {
         let grave = tombstone(&LockName::new("a/b/c").unwrap(), ClaimId(1));
         assert!(!is_in_queue(&name, &grave) && parse(&grave).is_none());
         assert_eq!(watched(b"a/b/694d7f2c"), Span::key(b"a/b/694d7f2c"));
+    }
+
+    #[test]
+    fn in_the_way_are_tombstones_and_the_queue_and_nothing_else() {
+        let name = LockName::new("a/b").unwrap();
+        let is_in_the_way = |key: &[u8]| holds(&in_the_way(&name), key);
+        for demand in DEMANDS {
+            assert!(is_in_the_way(&key_of(&a_claim("a/b", demand))));
+            for other in ["a", "a/b.", "a/b.c", "a/b.\u{10ffff}", "a/b-1", "a/b0", "a/c"] {
+                assert!(!is_in_the_way(&key_of(&a_claim(other, demand))), "{other}");
+                assert!(!is_in_the_way(&tombstone(&LockName::new(other).unwrap(), ClaimId(1))), "{other}");
+            }
+        }
+        assert!(is_in_the_way(b"a/b/694d7f2c") && is_in_the_way(&tombstone(&name, ClaimId(1))));
     }
 
     #[test]

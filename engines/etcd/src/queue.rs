@@ -3,6 +3,7 @@
 use crate::claims::Claims;
 use crate::client::Client;
 use crate::config::Config;
+use crate::crowded::Crowded;
 use crate::generated::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::generated::request_op::Request;
 use crate::generated::response_op::Response;
@@ -48,6 +49,7 @@ pub(crate) struct Parts {
     pub(crate) lease: Arc<Lease>,
     pub(crate) watches: Arc<Watches>,
     pub(crate) claims: Claims,
+    pub(crate) crowded: Crowded,
     pub(crate) graves: Graves,
     /// The last search for evicted claims was not answered in time.
     search_is_slow: AtomicBool,
@@ -64,6 +66,7 @@ impl Etcd {
             lease: Arc::clone(&lease),
             watches: Arc::clone(&watches),
             claims: Claims::default(),
+            crowded: Crowded::default(),
             graves: Graves::default(),
             search_is_slow: AtomicBool::new(false),
         });

@@ -1,10 +1,11 @@
 //! One connection to the server, with its statements prepared.
 
 use crate::config::{Backends, Host, Settings};
-use crate::drive::{Drive, Hangup};
+use crate::drive::{self, Hangup};
 use crate::fault::{ENGINE, fault, too_late};
-use crate::stream::{Moves, Stream};
+use crate::stream::{self, Socket};
 use crate::watch::Watched;
+use lockkeeper_core::drive::{Drive, Moves};
 use lockkeeper_core::{Error, Lifeline, Result, house};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,7 @@ pub(crate) struct Session {
     /// The server's process behind it.
     pub(crate) backend: i32,
     pub(crate) lifeline: Lifeline,
-    drive: Drive,
+    drive: Arc<Drive>,
     watched: Arc<Watched>,
     limit: Duration,
     backends: Backends,
@@ -115,22 +116,23 @@ impl Session {
         patient: bool,
     ) -> Result<Arc<Self>> {
         let moves = Moves::default();
-        let stream = Stream::connect(host, Arc::clone(&moves)).await;
+        let stream = stream::connect(host, Arc::clone(&moves)).await;
         let stream = stream.map_err(|error| Error::temporary(ENGINE, "connect", error))?;
         let hangup = Hangup::of(&stream).map_err(|error| Error::temporary(ENGINE, "connect", error))?;
         let mut tls = settings.tls.clone();
-        let tls = MakeTlsConnect::<Stream>::make_tls_connect(&mut tls, &host.name);
+        let tls = MakeTlsConnect::<Socket>::make_tls_connect(&mut tls, &host.name);
         let tls = tls.map_err(|error| Error::permanent(ENGINE, "connect", error))?;
         let opened = settings.driver.connect_raw(stream, tls).await;
         let (client, line) = opened.map_err(|error| fault("connect", error))?;
         let lifeline = Lifeline::new();
-        let drive = Drive::start(line, hangup, moves, messages, lifeline.clone(), &Handle::current());
+        let drive = drive::start(line, hangup, moves, messages, lifeline.clone(), &Handle::current());
+        let drive = Arc::new(drive);
         let mut session = Self {
             client,
             statements: Vec::new(),
             backend: 0,
             lifeline,
-            watched: settings.watch.over(drive.clone()),
+            watched: settings.watch.over(Arc::clone(&drive)),
             drive,
             limit: settings.limits.request,
             backends: settings.backends.clone(),

@@ -3,7 +3,7 @@
 //! A timer for each makes every pause of the runtime that waits a timed one. With one task on advisory locks, going without
 //! took a pair from 0.71 to 0.75 of the raw one.
 
-use crate::drive::Drive;
+use lockkeeper_core::drive::Drive;
 use lockkeeper_core::house;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -32,7 +32,7 @@ struct Inner {
 /// One connection.
 pub(crate) struct Watched {
     watch: Arc<Inner>,
-    drive: Drive,
+    drive: Arc<Drive>,
     requests: Mutex<Requests>,
     late: AtomicBool,
 }
@@ -56,7 +56,7 @@ impl Watch {
     }
 
     /// Watches the requests of this connection.
-    pub(crate) fn over(&self, drive: Drive) -> Arc<Watched> {
+    pub(crate) fn over(&self, drive: Arc<Drive>) -> Arc<Watched> {
         let watch = Arc::clone(&self.0);
         let watched =
             Arc::new(Watched { watch, drive, requests: Mutex::default(), late: AtomicBool::new(false) });

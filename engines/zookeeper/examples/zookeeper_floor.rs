@@ -1,8 +1,9 @@
-//! Uncontended locks against the floor: the two writes, create and delete, on a bare socket; and against others.
+//! Uncontended locks against the floor: the two writes, create and delete, on a bare socket
+//! of the same runtime; and against others.
 //!
 //! `cargo run --release -p lockkeeper-zookeeper --example zookeeper_floor` starts a server of its own. Everything is measured
 //! in short turns on the same server; the figures are medians of the rounds, and of the ratios to the floor of the same
-//! round, with their quartiles.
+//! round, with their quartiles. With a number of tasks as its argument, only lockkeeper is measured, with so many.
 
 #[path = "../tests/common/foreign.rs"]
 mod foreign;
@@ -16,13 +17,18 @@ use lockkeeper_core::address::Address;
 use lockkeeper_core::{DEFAULT_TTL, Keeper};
 use lockkeeper_testkit::ZooKeeper;
 use std::collections::HashMap;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
-/// Short rounds and many of them: what disturbs one hits its neighbours as well.
-const ROUND: Duration = Duration::from_millis(200);
+/// How long a turn is, and how many turns lockkeeper and the floor have in a round. A disk that hangs now and then hits
+/// whoever is at it; with one task, where each write is waited for, short turns let it hit both alike.
+const SHORT_TURNS: (Duration, u32) = (Duration::from_millis(20), 10);
+const LONG_TURNS: (Duration, u32) = (Duration::from_millis(200), 1);
 const ROUNDS: usize = 40;
+
+/// How long another client's turn is.
+const THEIR_TURN: Duration = Duration::from_millis(200);
 
 /// The other clients are slow to measure, and need not be measured as often.
 const OTHERS_EVERY: usize = 4;
@@ -36,27 +42,39 @@ async fn main() {
     let address = server.url().trim_start_matches("zookeeper://").to_owned();
     let engine = lockkeeper_zookeeper::connect(Address::parse(&server.url()).unwrap(), DEFAULT_TTL).await;
     let keeper = Keeper::builder().build(engine.unwrap()).unwrap();
-    let mut floor = Floor::connect(&address);
-    let mut curator = Foreign::curator(&address, "/curator", "mutex");
-    let mut kazoo = Foreign::kazoo(&address, "/kazoo", "lock", &[]);
-    for tasks in [1, 64] {
+    let mut floor = Floor::connect(&address).await;
+    let only = std::env::args().nth(1).map(|tasks| tasks.parse().expect("a number of tasks"));
+    let mut others = if only.is_some() {
+        Vec::new()
+    } else {
+        vec![Foreign::curator(&address, "/curator", "mutex"), Foreign::kazoo(&address, "/kazoo", "lock", &[])]
+    };
+    for tasks in only.map_or(vec![1, 64], |tasks| vec![tasks]) {
+        let (turn, turns) = if tasks == 1 { SHORT_TURNS } else { LONG_TURNS };
         let mut figures: [Vec<(f64, f64)>; 4] = Default::default();
         for round in 0..WARM_UP + ROUNDS {
-            // Before and after, so that neither comes always first.
-            let before = floor.pairs(tasks);
-            let ours = ours(&keeper, tasks).await;
-            let floor = f64::midpoint(before, floor.pairs(tasks));
-            let mut row = vec![floor, ours];
+            let (mut bare, mut ours) = (Total::default(), Total::default());
+            for _ in 0..turns {
+                // Before and after, so that neither comes always first.
+                floor = bare.add_floor(floor, tasks, turn / 2).await;
+                ours.add(our_pairs(&keeper, tasks, turn).await);
+                floor = bare.add_floor(floor, tasks, turn / 2).await;
+            }
+            let mut row = vec![bare.rate(), ours.rate()];
             if round % OTHERS_EVERY == 0 {
-                row.extend([asked(&mut curator, tasks).await, asked(&mut kazoo, tasks).await]);
+                for other in &mut others {
+                    row.push(asked(other, tasks).await);
+                }
             }
             if round >= WARM_UP {
-                row.iter().zip(&mut figures).for_each(|(rate, figures)| figures.push((*rate, rate / floor)));
+                row.iter()
+                    .zip(&mut figures)
+                    .for_each(|(rate, figures)| figures.push((*rate, rate / bare.rate())));
             }
         }
         println!("{tasks} tasks");
         let names = ["floor: create, delete", "lockkeeper", "Curator's InterProcessMutex", "kazoo's Lock"];
-        for (name, figures) in names.iter().zip(figures) {
+        for (name, figures) in names.iter().zip(figures).filter(|(_, figures)| !figures.is_empty()) {
             let (rates, ratios): (Vec<f64>, Vec<f64>) = figures.into_iter().unzip();
             let [_, rate, _] = quartiles(rates);
             let [low, ratio, high] = quartiles(ratios);
@@ -70,22 +88,52 @@ fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
     [1, 2, 3].map(|quarter| values[values.len() * quarter / 4])
 }
 
+/// Pairs and the time they took.
+#[derive(Clone, Copy, Default)]
+struct Total {
+    pairs: u32,
+    seconds: f64,
+}
+
+impl Total {
+    fn add(&mut self, (pairs, took): (u32, Duration)) {
+        self.pairs += pairs;
+        self.seconds += took.as_secs_f64();
+    }
+
+    /// The floor's turn, in a task of the same runtime as ours.
+    async fn add_floor(&mut self, mut floor: Floor, at_once: usize, turn: Duration) -> Floor {
+        let task = tokio::spawn(async move {
+            let figures = floor.pairs(at_once, turn).await;
+            (floor, figures)
+        });
+        let (floor, figures) = task.await.unwrap();
+        self.add(figures);
+        floor
+    }
+
+    fn rate(self) -> f64 {
+        f64::from(self.pairs) / self.seconds
+    }
+}
+
 /// So many threads of another client, over one session.
 async fn asked(client: &mut Foreign, threads: usize) -> f64 {
     let start = Instant::now();
-    let pairs: f64 = client.ask(&format!("pairs {} {threads}", ROUND.as_millis())).await.parse().unwrap();
+    let pairs: f64 =
+        client.ask(&format!("pairs {} {threads}", THEIR_TURN.as_millis())).await.parse().unwrap();
     pairs / start.elapsed().as_secs_f64()
 }
 
 /// Each task locks and releases a lock of its own, over one keeper.
-async fn ours(keeper: &Keeper, tasks: usize) -> f64 {
+async fn our_pairs(keeper: &Keeper, tasks: usize, turn: Duration) -> (u32, Duration) {
     let start = Instant::now();
     let mut running = Vec::new();
     for task in 0..tasks {
         let mutex = keeper.mutex(format!("speed/{task}"));
         running.push(tokio::spawn(async move {
             let mut pairs = 0;
-            while start.elapsed() < ROUND {
+            while start.elapsed() < turn {
                 mutex.lock().await.unwrap().release().await.unwrap();
                 pairs += 1;
             }
@@ -96,7 +144,7 @@ async fn ours(keeper: &Keeper, tasks: usize) -> f64 {
     for task in running {
         pairs += task.await.unwrap();
     }
-    f64::from(pairs) / start.elapsed().as_secs_f64()
+    (pairs, start.elapsed())
 }
 
 /// A bare socket with so many pairs under way.
@@ -108,65 +156,67 @@ struct Floor {
 }
 
 impl Floor {
-    fn connect(address: &str) -> Self {
-        let mut client = Raw::connect(address);
-        client.call(&Raw::create(1, "/floor", 0));
+    async fn connect(address: &str) -> Self {
+        let mut client = Raw::connect(address).await;
+        client.call(&Raw::create(1, "/floor", 0)).await;
         Self { client, xid: 1, under_way: HashMap::new() }
     }
 
-    fn create(&mut self) {
+    async fn create(&mut self) {
         self.xid += 1;
-        self.client.send(&Raw::create(self.xid, "/floor/127.0.0.1-", 3));
+        self.client.send(&Raw::create(self.xid, "/floor/127.0.0.1-", 3)).await;
         self.under_way.insert(self.xid, true);
     }
 
     /// Deletes what a reply says was created; says whether the reply was to a delete instead.
-    fn receive(&mut self) -> bool {
-        let reply = self.client.receive();
+    async fn receive(&mut self) -> bool {
+        let reply = self.client.receive().await;
         let answered = i32::from_be_bytes(reply[..4].try_into().unwrap());
         let is_create = self.under_way.remove(&answered).unwrap();
         if is_create {
             let length = i32::from_be_bytes(reply[16..20].try_into().unwrap()) as usize;
             let path = std::str::from_utf8(&reply[20..20 + length]).unwrap();
             self.xid += 1;
-            self.client.send(&Raw::delete(self.xid, path));
+            self.client.send(&Raw::delete(self.xid, path)).await;
             self.under_way.insert(self.xid, false);
         }
         !is_create
     }
 
-    /// Pairs per second.
-    fn pairs(&mut self, at_once: usize) -> f64 {
+    /// Pairs, and how long they took.
+    async fn pairs(&mut self, at_once: usize, turn: Duration) -> (u32, Duration) {
         let start = Instant::now();
-        (0..at_once).for_each(|_| self.create());
+        for _ in 0..at_once {
+            self.create().await;
+        }
         let mut pairs = 0;
-        while start.elapsed() < ROUND {
-            if self.receive() {
+        while start.elapsed() < turn {
+            if self.receive().await {
                 pairs += 1;
-                self.create();
+                self.create().await;
             }
         }
         while !self.under_way.is_empty() {
-            pairs += i32::from(self.receive());
+            pairs += u32::from(self.receive().await);
         }
-        f64::from(pairs) / start.elapsed().as_secs_f64()
+        (pairs, start.elapsed())
     }
 }
 
-struct Raw(TcpStream);
+struct Raw(TcpStream, Vec<u8>);
 
 impl Raw {
-    fn connect(address: &str) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
+    async fn connect(address: &str) -> Self {
+        let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        let mut client = Self(stream);
+        let mut client = Self(stream, Vec::new());
         let mut hello = vec![0; 12];
         hello.extend(40_000i32.to_be_bytes());
         hello.extend([0; 8]);
         hello.extend(16i32.to_be_bytes());
         hello.extend([0; 17]);
-        client.send(&hello);
-        client.receive();
+        client.send(&hello).await;
+        client.receive().await;
         client
     }
 
@@ -189,22 +239,30 @@ impl Raw {
         body
     }
 
-    fn send(&mut self, body: &[u8]) {
+    async fn send(&mut self, body: &[u8]) {
         let length = u32::try_from(body.len()).unwrap();
-        self.0.write_all(&[&length.to_be_bytes(), body].concat()).unwrap();
+        self.0.write_all(&[&length.to_be_bytes(), body].concat()).await.unwrap();
     }
 
-    fn receive(&mut self) -> Vec<u8> {
-        let mut length = [0; 4];
-        self.0.read_exact(&mut length).unwrap();
-        let mut body = vec![0; u32::from_be_bytes(length) as usize];
-        self.0.read_exact(&mut body).unwrap();
-        body
+    /// A whole reply in one read, as a rule: what more has come is kept.
+    async fn receive(&mut self) -> Vec<u8> {
+        loop {
+            if let Some((length, rest)) = self.1.split_first_chunk() {
+                let length = u32::from_be_bytes(*length) as usize;
+                if rest.len() >= length {
+                    let body = rest[..length].to_vec();
+                    self.1.drain(..4 + length);
+                    return body;
+                }
+            }
+            self.1.reserve(4096);
+            assert!(self.0.read_buf(&mut self.1).await.unwrap() > 0, "the server hung up");
+        }
     }
 
-    fn call(&mut self, body: &[u8]) {
-        self.send(body);
-        self.receive();
+    async fn call(&mut self, body: &[u8]) {
+        self.send(body).await;
+        self.receive().await;
     }
 }
 

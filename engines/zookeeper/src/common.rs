@@ -5,7 +5,7 @@ use crate::content::{Content, foreign_holder};
 use crate::failure::{Failure, code};
 use crate::keys;
 use crate::lapse;
-use crate::protocol::{Mode, Request, Stat, Step};
+use crate::protocol::{self, Mode, Request, Stat, Step};
 use crate::recent::Recent;
 use crate::session::Session;
 use crate::sessions::Sessions;
@@ -51,6 +51,11 @@ impl Common {
         let write = Write { session: Arc::clone(session), limit: self.limit(), what };
         let ended = || Err(Failure::NotSent("the keeper's thread has ended".into()));
         self.writes.ask(write).await.unwrap_or_else(ended)
+    }
+
+    /// Makes a lock's directory if all above it is there, and does not wait: what is sent after it comes after it.
+    pub(crate) fn make_directory(&self, session: &Session, directory: &str) {
+        drop(session.one(self.create(directory, &[], Mode::Container), protocol::read_created));
     }
 
     /// Makes a lock's directory and what is above it, as containers: the server removes them when they have

@@ -6,15 +6,23 @@ use crate::jute::Reader;
 use crate::protocol::{self, Header, Request, Welcome, XID_AUTH, XID_EVENT, XID_SET_WATCHES};
 use crate::transport::{self, Incoming, Outgoing};
 use crate::wire::{Shared, Status};
+use lockkeeper_core::drive::{Drive, Moves};
+use lockkeeper_core::house;
 use rand::seq::SliceRandom as _;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// How often a sign of life is sent, as a part of the session's timeout. Together with half a tick of the server (at
 /// most a quarter of the timeout, with the server's defaults) it is the third of the timeout that the keeper
 /// does not count on: see [`trusted`].
 const PULSES_PER_TIMEOUT: u32 = 12;
+
+/// How often the house looks whether another runtime, which drives the connection, does so: this part of the timeout, at most
+/// [`LOOK_AFTER`].
+const LOOKS_PER_TIMEOUT: u32 = 50;
+const LOOK_AFTER: Duration = Duration::from_millis(50);
 
 /// How long a claim may be trusted after a request that reached the leader, of a session with this timeout.
 ///
@@ -24,7 +32,7 @@ pub(crate) fn trusted(timeout: Duration) -> Duration {
     timeout * 2 / 3
 }
 
-/// Keeps a session connected until it is over. Runs on the house's runtime.
+/// Keeps a session connected until it is over. Runs on the house's runtime; who reads may be another.
 pub(crate) async fn run(shared: Arc<Shared>, settings: Arc<Settings>) {
     let mut order: Vec<usize> = (0..settings.servers.len()).collect();
     order.shuffle(&mut rand::rng());
@@ -66,6 +74,7 @@ struct Link {
     incoming: Incoming,
     outgoing: Outgoing,
     buffer: Vec<u8>,
+    moves: Moves,
 }
 
 fn lost(error: impl std::fmt::Display) -> Failure {
@@ -76,8 +85,10 @@ fn lost(error: impl std::fmt::Display) -> Failure {
 async fn greet(shared: &Shared, settings: &Settings, server: usize) -> Result<(Link, Welcome), Failure> {
     let patience = (settings.timeout / 6).clamp(Duration::from_millis(250), Duration::from_secs(5));
     let greeting = async {
-        let (incoming, outgoing) = transport::connect(settings, server).await.map_err(lost)?;
-        let mut link = Link { incoming, outgoing, buffer: Vec::new() };
+        let moves = Moves::default();
+        let connected = transport::connect(settings, server, Arc::clone(&moves)).await;
+        let (incoming, outgoing) = connected.map_err(lost)?;
+        let mut link = Link { incoming, outgoing, buffer: Vec::new(), moves };
         let hello = {
             let wire = shared.wire();
             let timeout_ms = i32::try_from(settings.timeout.as_millis()).unwrap_or(i32::MAX);
@@ -117,53 +128,92 @@ fn take_frame(buffer: &mut Vec<u8>) -> Result<Option<Vec<u8>>, Failure> {
 
 impl Link {
     /// Serves until the connection ends; says why it ended.
-    async fn serve(self, shared: &Shared, settings: &Settings, welcome: &Welcome) -> Failure {
+    async fn serve(self, shared: &Arc<Shared>, settings: &Settings, welcome: &Welcome) -> Failure {
         let timeout = Duration::from_millis(u64::try_from(welcome.timeout_ms).unwrap_or_default());
         {
             let mut wire = shared.wire();
             wire.session = welcome.session;
             wire.password.clone_from(&welcome.password);
             wire.timeout = timeout;
+            wire.heard = Instant::now();
         }
         shared.kept_with(timeout - trusted(timeout));
-        let Self { mut incoming, mut outgoing, buffer } = self;
+        let Self { incoming, mut outgoing, buffer, moves } = self;
         let auth = settings.auth.iter().map(|(scheme, secret)| Request::auth(scheme, secret.as_bytes()));
-        shared.open(outgoing.shared_stream(), auth);
-        tokio::select! {
-            failure = receive(&mut incoming, buffer, shared, timeout) => failure,
+        let (ends, end) = oneshot::channel();
+        let reading = {
+            let shared = Arc::clone(shared);
+            async move {
+                let _ = ends.send(receive(incoming, buffer, &shared).await);
+            }
+        };
+        // Only whoever reads the bare socket can be another from one moment to the next.
+        let socket = outgoing.shared_socket();
+        let drive = Arc::new(Drive::start(reading, moves, house::handle()));
+        let roaming = socket.is_some().then(|| Arc::clone(&drive));
+        shared.open(socket, roaming, auth);
+        let why = tokio::select! {
+            failure = end => failure.unwrap_or_else(|_| lost("nobody reads any more")),
+            failure = tend(shared, &drive, timeout) => failure,
             error = outgoing.pump(shared) => lost(error),
             failure = farewell(shared) => failure,
-        }
+        };
+        // Nothing may be heard of this connection after its end.
+        drive.close();
+        why
     }
 }
 
-/// Reads replies and events, and shows life; ends when the server is silent for too long.
-async fn receive(
-    incoming: &mut Incoming,
-    mut buffer: Vec<u8>,
-    shared: &Shared,
-    timeout: Duration,
-) -> Failure {
+/// Reads replies and events, on whatever runtime.
+async fn receive(mut incoming: Incoming, mut buffer: Vec<u8>, shared: &Shared) -> Failure {
+    loop {
+        if let Err(failure) = handle_all(&mut buffer, shared) {
+            return failure;
+        }
+        if let Err(error) = incoming.read(&mut buffer).await {
+            return lost(error);
+        }
+        shared.wire().heard = Instant::now();
+    }
+}
+
+/// Shows life, and sees to it that somebody reads; ends when the server is silent for too long.
+async fn tend(shared: &Shared, drive: &Drive, timeout: Duration) -> Failure {
     let pulse = timeout / PULSES_PER_TIMEOUT;
-    let mut pulses = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
+    let look_after = (timeout / LOOKS_PER_TIMEOUT).clamp(Duration::from_millis(1), LOOK_AFTER);
     let longest_silence = timeout * 2 / 5;
-    let mut heard = Instant::now();
+    let mut pulses = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
+    let mut look = std::pin::pin!(tokio::time::sleep(look_after));
+    let mut before = None;
+    let mut suspected = None;
     let mut ticks = 0u32;
     loop {
         tokio::select! {
-            biased;
-            arrived = incoming.read(&mut buffer) => {
-                if let Err(error) = arrived {
-                    return lost(error);
+            () = shared.moved_away.notified() => {
+                before = Some(shared.wire().progress());
+                look.as_mut().reset(Instant::now() + look_after);
+            }
+            () = &mut look, if before.is_some() => {
+                let progress = shared.wire().progress();
+                // A runtime that asks nothing any more, or does not read its answers, may be blocked or idle.
+                if before.is_some_and(|before| progress.has_stopped_since(before)) {
+                    shared.wire().begin_anew();
+                    drive.go_home();
                 }
-                heard = Instant::now();
-                if let Err(failure) = handle_all(&mut buffer, shared) {
-                    return failure;
-                }
+                before = (!drive.is_home()).then_some(progress);
+                look.as_mut().reset(Instant::now() + look_after);
             }
             () = &mut pulses => {
+                let heard = shared.wire().heard;
                 if heard.elapsed() > longest_silence {
-                    return lost(format_args!("silent for {:?}", heard.elapsed()));
+                    if suspected == Some(heard) {
+                        return lost(format_args!("silent for {:?}", heard.elapsed()));
+                    }
+                    // After a pause of this process, what has come meanwhile may not have been read yet.
+                    suspected = Some(heard);
+                    drive.go_home();
+                    pulses.as_mut().reset(Instant::now() + look_after);
+                    continue;
                 }
                 // A request that the leader answers is as good.
                 let not_before = pulse.saturating_sub(shared.wire().since_last_sign());

@@ -32,7 +32,7 @@ impl ZooKeeperQueue {
         directory: &str,
     ) -> Result<Joined> {
         let common = &self.0;
-        for _ in 0..PARENT_TRIES {
+        for tries in 0..PARENT_TRIES {
             let epoch = session.epoch();
             common.book.sending(claim.id, session.id(), epoch);
             let (made, look) = match claim.demand {
@@ -54,6 +54,10 @@ impl ZooKeeperQueue {
                         self.remove_repeated(session, claim, &node, &mut children).await.map_err(failed)?;
                     }
                     return self.joined(session, claim, &node, &children).await;
+                }
+                // Mostly only the lock's own directory is missing, and the next try may go right behind it.
+                Err(Failure::Refused(code::NO_NODE)) if tries == 0 => {
+                    common.make_directory(session, directory)
                 }
                 Err(Failure::Refused(code::NO_NODE)) => {
                     common.make_parents(session, directory).await.map_err(failed)?;

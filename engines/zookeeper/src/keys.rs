@@ -104,9 +104,13 @@ impl NodeName {
             (CURATOR_WRITER, Demand::Exclusive),
             (CURATOR_MUTEX, Demand::Exclusive),
         ];
-        let (start, demand, sequence) = marks.iter().find_map(|(mark, demand)| {
-            let (start, digits) = name.rsplit_once(mark)?;
-            Some((start, *demand, sequence(digits)?))
+        // Every lock and release reads a name: nothing is searched for that can only stand at the end.
+        let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
+        let (start, demand, sequence) = [digits, digits + 1].into_iter().find_map(|length| {
+            let (start, digits) = name.split_at_checked(name.len().checked_sub(length)?)?;
+            let sequence = sequence(digits)?;
+            let ends_with = |(mark, demand): &(&str, Demand)| Some((start.strip_suffix(mark)?, *demand));
+            marks.iter().find_map(ends_with).map(|(start, demand)| (start, demand, sequence))
         })?;
         let (id, rest) = claim_id(start);
         let demand = rest.and_then(permits).unwrap_or(demand);

@@ -2,13 +2,17 @@
 
 use crate::failure::Failure;
 use crate::protocol::Request;
-use lockkeeper_core::{Clock, Lifeline, Moment};
+use lockkeeper_core::drive::Drive;
+use lockkeeper_core::{Clock, Lifeline, Moment, house};
 use std::collections::{HashMap, VecDeque};
+use std::io::Write as _;
+use std::net::TcpStream as Socket;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
-use tokio::net::TcpStream;
+use tokio::runtime::{Handle, Id};
 use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::Instant;
 
 /// Where the answer to a request goes.
 pub(crate) type Reply = oneshot::Sender<Result<Vec<u8>, Failure>>;
@@ -24,6 +28,10 @@ pub(crate) struct Awaited {
 
 /// With more requests than this under way, new ones are left for the task to write together.
 const CROWD: usize = 8;
+
+/// So many requests in a row from one runtime, and it drives the connection itself: then no answer needs a switch of
+/// threads. Moving costs about as much as a few such switches.
+const MOVES_AFTER: u32 = 8;
 
 /// Rung once by a watch; a ring before anybody listens is kept.
 pub(crate) type Bell = Arc<Notify>;
@@ -64,6 +72,8 @@ pub(crate) struct Shared {
     lifeline: OnceLock<Lifeline>,
     /// Bytes are waiting that could not be written at once.
     pub(crate) bytes_wait: Notify,
+    /// Another runtime than the house's drives the connection from now on.
+    pub(crate) moved_away: Notify,
     ended: AtomicBool,
     end: Notify,
 }
@@ -75,7 +85,15 @@ pub(crate) struct Wire {
     /// How many connections the session has had.
     epoch: u64,
     /// For writing straight from the caller's thread, which saves a switch of threads; not with TLS.
-    stream: Option<Arc<TcpStream>>,
+    socket: Option<Arc<Socket>>,
+    /// For reading on the caller's thread; not with TLS.
+    drive: Option<Arc<Drive>>,
+    /// The runtime that sent the last request, and how many in a row.
+    asker: (Option<Id>, u32),
+    /// How many replies have come.
+    answered: u64,
+    /// When something came last.
+    pub(crate) heard: Instant,
     out: Vec<u8>,
     in_flight: VecDeque<(i32, Awaited)>,
     /// When the last sign of life was sent.
@@ -95,7 +113,11 @@ impl Shared {
         let wire = Wire {
             open: false,
             epoch: 0,
-            stream: None,
+            socket: None,
+            drive: None,
+            asker: (None, 0),
+            answered: 0,
+            heard: Instant::now(),
             out: Vec::new(),
             in_flight: VecDeque::new(),
             last_sign: Moment::ORIGIN,
@@ -112,6 +134,7 @@ impl Shared {
             status: watch::Sender::new(Status::Connecting("no server has answered yet".into())),
             lifeline: OnceLock::new(),
             bytes_wait: Notify::new(),
+            moved_away: Notify::new(),
             ended: AtomicBool::new(false),
             end: Notify::new(),
         }
@@ -137,9 +160,24 @@ impl Shared {
         for (request, reply) in requests {
             bytes.extend(wire.await_reply(request, Some(reply)));
         }
-        if wire.write(bytes) {
-            drop(wire);
+        let bytes_wait = wire.write(bytes);
+        let moves = wire.asked();
+        drop(wire);
+        if bytes_wait {
             self.bytes_wait.notify_one();
+        }
+        if let Some(drive) = moves {
+            self.move_here(&drive);
+        }
+    }
+
+    /// Lets whoever asks read the answers, too; the house looks after it.
+    fn move_here(&self, drive: &Drive) {
+        if drive.is_home() {
+            drive.come_here();
+            self.moved_away.notify_one();
+        } else {
+            drive.go_home();
         }
     }
 
@@ -173,9 +211,15 @@ impl Shared {
     }
 
     /// Begins to take requests, after these first ones.
-    pub(crate) fn open(&self, stream: Option<Arc<TcpStream>>, first: impl IntoIterator<Item = Request>) {
+    pub(crate) fn open(
+        &self,
+        socket: Option<Arc<Socket>>,
+        drive: Option<Arc<Drive>>,
+        first: impl IntoIterator<Item = Request>,
+    ) {
         let mut wire = self.wire();
-        wire.stream = stream;
+        wire.socket = socket;
+        wire.drive = drive;
         wire.out = first.into_iter().flat_map(|request| request.frame(0)).collect();
         let first = wire.watches_again();
         wire.out.extend(first);
@@ -190,7 +234,8 @@ impl Shared {
     pub(crate) fn shut(&self, status: Status) {
         let mut wire = self.wire();
         wire.open = false;
-        wire.stream = None;
+        wire.socket = None;
+        let drive = wire.drive.take();
         wire.out.clear();
         let in_flight = std::mem::take(&mut wire.in_flight);
         if status.is_over() {
@@ -199,6 +244,7 @@ impl Shared {
             }
         }
         drop(wire);
+        drop(drive);
         let failure = match &status {
             Status::Connecting(why) => Failure::Unknown(why.clone()),
             over => over.as_failure().unwrap_or(Failure::Expired),
@@ -260,29 +306,46 @@ impl Wire {
             self.out.extend(bytes);
             return false;
         }
-        let written = match &self.stream {
-            // A broken socket is found out by the task, which reads it.
-            Some(stream) if self.in_flight.len() <= CROWD => stream.try_write(&bytes).unwrap_or(0),
+        let written = match &self.socket {
+            // A broken socket is found out by whoever reads it.
+            Some(socket) if self.in_flight.len() <= CROWD => (&**socket).write(&bytes).unwrap_or(0),
             _ => 0,
         };
         self.out.extend_from_slice(&bytes[written..]);
         !self.out.is_empty()
     }
 
-    /// Writes what waits, through the socket itself; an error ends the connection.
-    pub(crate) fn flush(&mut self, stream: &TcpStream) -> std::io::Result<()> {
+    /// Writes what waits, as far as the socket takes it; says whether something is left. An error ends the connection.
+    pub(crate) fn flush(&mut self, mut socket: &Socket) -> std::io::Result<bool> {
         while !self.out.is_empty() {
-            match stream.try_write(&self.out) {
+            match socket.write(&self.out) {
                 Ok(written) => drop(self.out.drain(..written)),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(true),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(false)
     }
 
-    pub(crate) fn has_bytes(&self) -> bool {
-        !self.out.is_empty()
+    /// Notes on which runtime a request was just sent; the connection's driver, if that should change.
+    fn asked(&mut self) -> Option<Arc<Drive>> {
+        let here = Handle::try_current().ok().map(|here| here.id());
+        let in_a_row = if here == self.asker.0 { self.asker.1.saturating_add(1) } else { 1 };
+        self.asker = (here, in_a_row);
+        let is_house = here == Some(house::handle().id());
+        let moves = |drive: &&Arc<Drive>| drive.is_home() != is_house;
+        self.drive.as_ref().filter(|_| here.is_some() && in_a_row >= MOVES_AFTER).filter(moves).cloned()
+    }
+
+    /// How far requests and replies have come.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress { asked: self.last_xid, answered: self.answered }
+    }
+
+    /// Whoever has asked last must ask some more before it drives.
+    pub(crate) fn begin_anew(&mut self) {
+        self.asker = (None, 0);
     }
 
     /// Takes the bytes that wait, for a stream that only its task can write.
@@ -301,6 +364,7 @@ impl Wire {
 
     /// What this reply was awaited for; replies come in the order of requests.
     pub(crate) fn take_awaited(&mut self, xid: i32) -> Option<Awaited> {
+        self.answered += 1;
         self.in_flight.pop_front_if(|(expected, _)| *expected == xid).map(|(_, awaited)| awaited)
     }
 
@@ -346,6 +410,20 @@ impl Wire {
     /// Forgets watches nobody waits for any more.
     pub(crate) fn prune_watches(&mut self) {
         self.watches.retain(|_, bells| bells.iter().any(|bell| bell.strong_count() > 0));
+    }
+}
+
+/// How far requests and replies have come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Progress {
+    asked: i32,
+    answered: u64,
+}
+
+impl Progress {
+    /// Whether nothing was asked since then, or nothing answered.
+    pub(crate) fn has_stopped_since(self, before: Self) -> bool {
+        self.asked == before.asked || self.answered == before.answered
     }
 }
 

@@ -62,18 +62,18 @@ pub(crate) fn sample(contenders: &[Turns], what: &str) -> Sample {
         .with("Jain", Unit::Ratio, jain(&counts))
 }
 
-/// A keeper that has locked once: connections that an engine opens at its first lock, and what it asks on them, are
-/// no part of a hand-over.
-pub(crate) async fn connect_and_warm_up(url: &str) -> Result<Keeper> {
+/// A keeper that has locked this lock once: connections that an engine opens at its first lock, what it asks on them,
+/// and what it makes at the first use of a name, are no part of a hand-over.
+pub(crate) async fn connect_and_warm_up(url: &str, name: &str) -> Result<Keeper> {
     let keeper = connect(url, None).await?;
-    keeper.mutex(fresh_name("warm-up")).lock().await?.release().await?;
+    keeper.mutex(name).lock().await?.release().await?;
     Ok(keeper)
 }
 
 pub(crate) async fn run(url: &str, count: usize, limit: Limit) -> Result<Sample> {
-    let connecting = (0..count).map(|_| connect_and_warm_up(url));
-    let keepers: Vec<Keeper> = stream::iter(connecting).buffer_unordered(CONNECTING).try_collect().await?;
     let name = fresh_name("contended");
+    let connecting = (0..count).map(|_| connect_and_warm_up(url, &name));
+    let keepers: Vec<Keeper> = stream::iter(connecting).buffer_unordered(CONNECTING).try_collect().await?;
     let requests = Count::start(url).await?;
     let pace = Arc::new(Pace::start(limit));
     let mut tasks = JoinSet::new();

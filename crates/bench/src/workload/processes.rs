@@ -42,7 +42,7 @@ pub(crate) fn run(url: &str, count: usize, scale: &Scale) -> Result<Sample> {
 pub(crate) fn contend(url: &str, name: &str, limit: Limit) -> Result<()> {
     let hung = limit.time + Duration::from_secs(60);
     runtime::run(Threads::One, hung, async {
-        let keeper = contended::connect_and_warm_up(url).await?;
+        let keeper = contended::connect_and_warm_up(url, name).await?;
         helper::say(&Ready)?;
         helper::wait_for_go()?;
         let turns = contended::contend(&keeper.mutex(name), &Pace::start(limit)).await;
