@@ -50,14 +50,14 @@ impl Connection for Held {
     const NOTICES_LOSS: bool = false;
 
     async fn take(&self, claim: &Claim) -> Result<Option<Token>> {
-        self.taken(&self.session.ask("take the lock", self.asking(claim, 0)).await?)
+        self.taken(&self.session.insist("take the lock", None, self.asking(claim, 0)).await?)
     }
 
     async fn wait(&self, claim: &Claim) -> Result<Token> {
         const DOING: &str = "wait for the lock";
         loop {
             let ask = self.asking(claim, self.style.wait_seconds);
-            let row = self.session.ask_within(DOING, WAIT_LIMIT, ask).await?;
+            let row = self.session.insist(DOING, Some(WAIT_LIMIT), ask).await?;
             if let Some(token) = self.taken(&row)? {
                 return Ok(token);
             }
@@ -65,7 +65,7 @@ impl Connection for Held {
     }
 
     async fn free(&self, lock: &LockName) -> Result<()> {
-        self.session.ask("free the lock", (self.style.free, vec![name(lock)])).await.map(drop)
+        self.session.insist("free the lock", None, (self.style.free, vec![name(lock)])).await.map(drop)
     }
 
     async fn probe(&self) -> Result<()> {

@@ -1,9 +1,10 @@
 //! A request that whoever waits for it drives, so that it needs no switch of threads, and that the house takes over when
 //! it is left, or when the runtime of the one who waits is blocked.
 
-use crate::fault::cut;
+use crate::fault::{cut, too_late};
 use crate::line::Row;
-use lockkeeper_core::{BoxFuture, Error, Result, house};
+use lockkeeper_core::{BoxFuture, Error, Result};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -11,6 +12,8 @@ use std::time::Duration;
 /// One request on a connection.
 pub(crate) struct Request {
     doing: &'static str,
+    limit: Duration,
+    seen: AtomicBool,
     stage: Mutex<Stage>,
 }
 
@@ -38,31 +41,44 @@ impl Stage {
 }
 
 impl Request {
-    pub(crate) fn new(doing: &'static str, work: BoxFuture<'static, Result<Row>>) -> Arc<Self> {
-        Arc::new(Self { doing, stage: Mutex::new(Stage { work: Some(work), ..Stage::default() }) })
+    pub(crate) fn new(
+        doing: &'static str,
+        limit: Duration,
+        work: BoxFuture<'static, Result<Row>>,
+    ) -> Arc<Self> {
+        let stage = Mutex::new(Stage { work: Some(work), ..Stage::default() });
+        Arc::new(Self { doing, limit, seen: AtomicBool::new(false), stage })
     }
 
     fn stage(&self) -> MutexGuard<'_, Stage> {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the house do what is left; `late` is called if it is not done within this time.
-    pub(crate) fn go_home(self: &Arc<Self>, limit: Duration, late: impl FnOnce() + Send + 'static) {
-        {
-            let mut stage = self.stage();
-            if stage.at_house || stage.work.is_none() {
-                return;
-            }
-            stage.at_house = true;
+    /// Whether it has not ended soon: it is asked now and then.
+    pub(crate) fn is_old(&self) -> bool {
+        self.seen.swap(true, SeqCst)
+    }
+
+    pub(crate) fn is_at_house(&self) -> bool {
+        self.stage().at_house
+    }
+
+    /// From now on only the house drives it; `false` if it does already, or if there is nothing left to do.
+    pub(crate) fn go_home(&self) -> bool {
+        let mut stage = self.stage();
+        let goes = !stage.at_house && stage.work.is_some();
+        stage.at_house |= goes;
+        goes
+    }
+
+    /// What the house does, within the time limit; `false` if that was not enough.
+    pub(crate) async fn at_house(&self) -> bool {
+        let done = std::future::poll_fn(|cx| self.poll_at_house(cx));
+        let in_time = tokio::time::timeout(self.limit, done).await.is_ok();
+        if !in_time {
+            self.abandon(too_late(self.doing, self.limit));
         }
-        let request = Arc::clone(self);
-        house::handle().spawn(async move {
-            let done = std::future::poll_fn(|cx| request.poll_at_house(cx));
-            if tokio::time::timeout(limit, done).await.is_err() {
-                late();
-                request.abandon();
-            }
-        });
+        in_time
     }
 
     fn poll_at_house(&self, cx: &mut Context<'_>) -> Poll<()> {
@@ -82,11 +98,15 @@ impl Request {
     }
 
     /// Ends it in the middle: its connection has been cut.
-    pub(crate) fn abandon(&self) {
+    pub(crate) fn cut(&self) {
+        self.abandon(cut(self.doing));
+    }
+
+    fn abandon(&self, error: Error) {
         let (work, wakers) = {
             let mut stage = self.stage();
             let Some(work) = stage.work.take() else { return };
-            stage.outcome = Some(Err(cut(self.doing)));
+            stage.outcome = Some(Err(error));
             (work, [stage.waits.take(), stage.drives.take()])
         };
         drop(work);

@@ -7,9 +7,11 @@ use crate::line::{Cell, Line, Row};
 use crate::request::{Request, collided};
 use lockkeeper_core::{Error, Lifeline, Result, house};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 const WHO: &str = include_str!("sql/who.sql");
 const SETUP: &str = include_str!("sql/setup.sql");
@@ -17,8 +19,9 @@ const SETUP: &str = include_str!("sql/setup.sql");
 const HELD: &str = include_str!("sql/held_setup.sql");
 const PROBE: &str = include_str!("sql/probe.sql");
 
-/// How long an answer may take until the house sees to it that the connection is driven.
-const GRACE: Duration = Duration::from_millis(50);
+/// How often the house sees to it that the connection is driven: a request that it finds for the second time it takes over.
+/// No timer of the caller's runtime watches, since that would cost more than a tenth of a request.
+const GRACE: Duration = Duration::from_millis(25);
 
 /// How often a statement that collided with another is tried again.
 const COLLISIONS: u32 = 10;
@@ -38,6 +41,11 @@ struct Inner {
     /// Those under way and those who wait for their turn.
     requests: Mutex<Vec<Arc<Request>>>,
     lifeline: Lifeline,
+    /// Somebody has asked since the house looked last.
+    asked: AtomicBool,
+    /// The house does not look.
+    unwatched: AtomicBool,
+    watch: Arc<Notify>,
 }
 
 /// A statement, and the values for its question marks.
@@ -72,7 +80,11 @@ impl Session {
             slot: Arc::new(tokio::sync::Mutex::new(Some(line))),
             requests: Mutex::default(),
             lifeline: lifeline.clone(),
+            asked: AtomicBool::new(false),
+            unwatched: AtomicBool::new(true),
+            watch: Arc::default(),
         });
+        house::handle().spawn(watch(Arc::downgrade(&inner), Arc::clone(&inner.watch)));
         Ok(Arc::new(Self {
             inner,
             number: number.number().unwrap_or_default(),
@@ -96,11 +108,11 @@ impl Session {
         self.ask_within(doing, self.limit, ask).await
     }
 
-    /// The same with another time limit.
-    pub(crate) async fn ask_within(&self, doing: &'static str, limit: Duration, ask: Ask) -> Result<Row> {
+    /// The same, tried again if the server undid it because it collided with another.
+    pub(crate) async fn insist(&self, doing: &'static str, limit: Option<Duration>, ask: Ask) -> Result<Row> {
         let mut tries = 0;
         loop {
-            let outcome = self.try_within(doing, limit, ask.clone()).await;
+            let outcome = self.ask_within(doing, limit.unwrap_or(self.limit), ask.clone()).await;
             if tries == COLLISIONS || !collided(&outcome) {
                 return outcome;
             }
@@ -110,21 +122,15 @@ impl Session {
         }
     }
 
-    async fn try_within(&self, doing: &'static str, limit: Duration, ask: Ask) -> Result<Row> {
-        let request = Request::new(doing, Box::pin(Arc::clone(&self.inner).send(doing, ask)));
+    /// The same with another time limit.
+    pub(crate) async fn ask_within(&self, doing: &'static str, limit: Duration, ask: Ask) -> Result<Row> {
+        let request = Request::new(doing, limit, Box::pin(Arc::clone(&self.inner).send(doing, ask)));
         self.inner.requests().push(Arc::clone(&request));
-        let soon = GRACE.min(limit / 4);
-        let mut waiting = Waiting { inner: &self.inner, request, limit, over: false };
-        let mut answer = tokio::time::timeout(soon, &mut waiting).await;
-        if answer.is_err() {
-            // Maybe the server is slow, maybe the runtime of somebody whose turn it is is blocked.
-            self.inner.go_home(limit);
-            answer = tokio::time::timeout(limit - soon, &mut waiting).await;
+        self.inner.asked.store(true, SeqCst);
+        if self.inner.unwatched.load(SeqCst) && self.inner.unwatched.swap(false, SeqCst) {
+            self.inner.watch.notify_one();
         }
-        answer.unwrap_or_else(|_| {
-            self.cut();
-            Err(too_late(doing, limit))
-        })
+        Waiting { inner: &self.inner, request, over: false }.await
     }
 
     /// Sees that it is still the same session.
@@ -179,29 +185,66 @@ impl Inner {
         outcome.map_err(|error| fault(doing, error))
     }
 
-    /// Lets the house drive all that is under way.
-    fn go_home(self: &Arc<Self>, limit: Duration) {
-        let requests = self.requests().clone();
-        for request in requests {
-            self.take_home(&request, limit);
+    /// Lets the house do the rest of a request.
+    fn take_home(self: &Arc<Self>, request: &Arc<Request>) {
+        if !request.go_home() {
+            return;
         }
+        let (inner, request) = (Arc::clone(self), Arc::clone(request));
+        house::handle().spawn(async move {
+            if !request.at_house().await {
+                inner.cut();
+            }
+            inner.forget(&request);
+        });
     }
 
-    fn take_home(self: &Arc<Self>, request: &Arc<Request>, limit: Duration) {
-        let inner = Arc::clone(self);
-        request.go_home(limit, move || inner.cut());
+    fn forget(&self, request: &Arc<Request>) {
+        self.requests().retain(|known| !Arc::ptr_eq(known, request));
+    }
+
+    /// Takes over what has not ended soon: maybe the server is slow, maybe the runtime of somebody whose turn it is is
+    /// blocked. Says whether there may soon be more of that kind.
+    fn look_after(self: &Arc<Self>) -> bool {
+        let requests = self.requests().clone();
+        for request in &requests {
+            if request.is_old() {
+                self.take_home(request);
+            }
+        }
+        self.asked.swap(false, SeqCst) || !requests.iter().all(|request| request.is_at_house())
     }
 
     fn cut(&self) {
         self.lifeline.end();
+        self.watch.notify_one();
         let requests = std::mem::take(&mut *self.requests());
-        requests.iter().for_each(|request| request.abandon());
-        let slot = Arc::clone(&self.slot);
-        if let Ok(mut slot) = Arc::clone(&slot).try_lock_owned() {
+        requests.iter().for_each(|request| request.cut());
+        if let Ok(mut slot) = self.slot.try_lock() {
             slot.take();
             return;
         }
+        let slot = Arc::clone(&self.slot);
         house::handle().spawn(async move { slot.lock().await.take() });
+    }
+}
+
+/// Looks after the requests of a connection until it ends; sleeps while there are none.
+async fn watch(inner: Weak<Inner>, asked: Arc<Notify>) {
+    loop {
+        asked.notified().await;
+        loop {
+            tokio::time::sleep(GRACE).await;
+            let Some(inner) = inner.upgrade().filter(|inner| !inner.lifeline.has_ended()) else { return };
+            if inner.look_after() {
+                continue;
+            }
+            // One who asks from now on sees that nobody looks; one who has asked before is seen here.
+            inner.unwatched.store(true, SeqCst);
+            if !inner.look_after() || !inner.unwatched.swap(false, SeqCst) {
+                break;
+            }
+        }
     }
 }
 
@@ -220,7 +263,6 @@ impl Drop for HalfDone<'_> {
 struct Waiting<'a> {
     inner: &'a Arc<Inner>,
     request: Arc<Request>,
-    limit: Duration,
     over: bool,
 }
 
@@ -236,9 +278,10 @@ impl Future for Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.inner.requests().retain(|known| !Arc::ptr_eq(known, &self.request));
-        if !self.over {
-            self.inner.take_home(&self.request, self.limit);
+        if self.over {
+            self.inner.forget(&self.request);
+        } else {
+            self.inner.take_home(&self.request);
         }
     }
 }

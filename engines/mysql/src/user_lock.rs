@@ -54,12 +54,13 @@ pub(crate) struct Key {
 impl Key {
     pub(crate) fn of(database: &str, name: &LockName) -> Self {
         const LONGEST: usize = 61;
-        let full = format!("{database}/{}", name.as_str());
-        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._/-".contains(&byte);
-        if full.len() <= LONGEST && full.bytes().all(plain) {
-            return Self { value: format!("lk:{full}"), texts: &PLAIN };
+        let parts = [database, "/", name.as_str()];
+        let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'/' | b'-');
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        if length <= LONGEST && parts.iter().all(|part| part.bytes().all(plain)) {
+            return Self { value: ["lk:", database, "/", name.as_str()].concat(), texts: &PLAIN };
         }
-        Self { value: full, texts: &HASHED }
+        Self { value: parts.concat(), texts: &HASHED }
     }
 
     /// The row that shows a hold, with a question mark for each value.
