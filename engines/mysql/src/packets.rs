@@ -74,6 +74,7 @@ impl Packets {
         }
         let [one, two, three, ..] = length.to_le_bytes();
         self.outgoing[..4].copy_from_slice(&[one, two, three, self.sequence]);
+        self.sequence = self.sequence.wrapping_add(1);
         match &mut self.endpoint {
             Endpoint::Plain(stream) => stream.write_all(&self.outgoing).await.map_err(broken),
             Endpoint::Tls(stream) => {
