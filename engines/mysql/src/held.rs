@@ -1,17 +1,13 @@
 //! Locks held by connections, in either of the two styles: they differ in their statements only.
 
 use crate::config::Settings;
-use crate::fault::ENGINE;
 use crate::holders::{Holders, Texts};
-use crate::wire::{Wire, Work, statement};
-use lockkeeper_core::{Abilities, Claim, ClaimId, Error, Lifeline, LockName, LockView, Result, Token, house};
+use crate::line::{Cell, Row};
+use crate::session::{Ask, Session};
+use lockkeeper_core::{Abilities, Claim, ClaimId, Lifeline, LockName, LockView, Result, Token};
 use lockkeeper_sql_common::{Connection, Connections, Holds, Sessions};
-use mysql_async::prelude::Queryable;
 use std::sync::Arc;
 use std::time::Duration;
-
-const PROBE: &str = include_str!("sql/probe.sql");
-const SETUP: &str = include_str!("sql/held_setup.sql");
 
 /// Longer than any single wait in the server.
 pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(3600);
@@ -22,100 +18,70 @@ pub(crate) struct Style {
     pub(crate) take: &'static str,
     pub(crate) free: &'static str,
     /// What the statement that takes is told when it may wait.
-    pub(crate) wait_seconds: u32,
+    pub(crate) wait_seconds: u64,
     pub(crate) texts: Texts,
 }
 
 /// A connection that holds one lock or many.
 pub(crate) struct Held {
-    wire: Arc<Wire>,
+    session: Arc<Session>,
     style: &'static Style,
 }
 
+fn name(name: &LockName) -> Cell {
+    Cell::Bytes(name.as_str().into())
+}
+
 impl Held {
-    async fn call(
-        &self,
-        claim: &Claim,
-        wait_seconds: u32,
-        doing: &'static str,
-        limit: Option<Duration>,
-    ) -> Result<Option<Token>> {
-        let (claim, take) = (claim.clone(), self.style.take);
-        let work: Work<Option<(Option<i64>, u32)>> = Box::new(move |conn| {
-            let name = claim.name.as_str().as_bytes().to_vec();
-            let params = (name, claim.id.to_string(), claim.holder.encode(), wait_seconds);
-            Box::pin(async move { conn.exec_first(take, params).await })
-        });
-        let row = match limit {
-            Some(limit) => self.wire.run_within(doing, limit, work).await?,
-            None => self.wire.run(doing, work).await?,
-        };
-        let (token, number) = row.ok_or_else(|| Error::temporary(ENGINE, doing, "no answer"))?;
-        check(&self.wire, number)?;
-        Ok(token.map(|token| Token(token.max(0).unsigned_abs())))
+    fn asking(&self, claim: &Claim, wait_seconds: u64) -> Ask {
+        let id = Cell::Bytes(claim.id.to_string().into());
+        let holder = Cell::Bytes(claim.holder.encode().into());
+        (self.style.take, vec![name(&claim.name), id, holder, Cell::Number(wait_seconds)])
     }
-}
 
-/// A proxy may have put another session behind this connection: then nothing is held for certain.
-pub(crate) fn check(wire: &Wire, number: u32) -> Result<()> {
-    if number == wire.number {
-        return Ok(());
+    /// The token, if it was taken.
+    fn taken(&self, row: &Row) -> Result<Option<Token>> {
+        self.session.check(row.get(1))?;
+        Ok(row.first().and_then(Cell::number).map(Token))
     }
-    wire.cut();
-    Err(Error::permanent(
-        ENGINE,
-        "keep one session",
-        "the session behind this connection changes: there is a pooling proxy in between; connect to the server itself",
-    ))
-}
-
-/// Sees that it is still the same session.
-pub(crate) async fn probe(wire: &Wire) -> Result<()> {
-    let work: Work<Option<u32>> = Box::new(|conn| Box::pin(conn.query_first(PROBE)));
-    let number = wire.run("probe the session", work).await?;
-    check(wire, number.unwrap_or(0))
-}
-
-/// The server must notice a dead host, too: we ask several times a second.
-pub(crate) async fn set_up(wire: &Wire) -> Result<()> {
-    wire.run("set up the session", Box::new(|conn| Box::pin(conn.query_drop(SETUP)))).await
 }
 
 impl Connection for Held {
     const NOTICES_LOSS: bool = false;
 
     async fn take(&self, claim: &Claim) -> Result<Option<Token>> {
-        self.call(claim, 0, "take the lock", None).await
+        self.taken(&self.session.insist("take the lock", None, self.asking(claim, 0)).await?)
     }
 
     async fn wait(&self, claim: &Claim) -> Result<Token> {
-        let seconds = self.style.wait_seconds;
+        const DOING: &str = "wait for the lock";
         loop {
-            if let Some(token) = self.call(claim, seconds, "wait for the lock", Some(WAIT_LIMIT)).await? {
+            let ask = self.asking(claim, self.style.wait_seconds);
+            let row = self.session.insist(DOING, Some(WAIT_LIMIT), ask).await?;
+            if let Some(token) = self.taken(&row)? {
                 return Ok(token);
             }
         }
     }
 
-    async fn free(&self, name: &LockName) -> Result<()> {
-        let free = statement(self.style.free, (name.as_str().as_bytes().to_vec(),));
-        self.wire.run("free the lock", free).await
+    async fn free(&self, lock: &LockName) -> Result<()> {
+        self.session.insist("free the lock", None, (self.style.free, vec![name(lock)])).await.map(drop)
     }
 
     async fn probe(&self) -> Result<()> {
-        probe(&self.wire).await
+        self.session.probe().await
     }
 
     fn is_busy(&self) -> bool {
-        self.wire.is_busy()
+        self.session.is_busy()
     }
 
     fn lifeline(&self) -> &Lifeline {
-        &self.wire.lifeline
+        &self.session.lifeline
     }
 
     fn cut(&self) {
-        self.wire.cut();
+        self.session.cut();
     }
 }
 
@@ -147,13 +113,11 @@ impl<const SHARED: usize> Connections for Source<SHARED> {
     }
 
     async fn open(&self) -> Result<Arc<Held>> {
-        let wire = Wire::open(&self.settings, house::handle()).await?;
-        set_up(&wire).await?;
-        Ok(Arc::new(Held { wire, style: self.style }))
+        Ok(Arc::new(Held { session: Session::open(&self.settings).await?, style: self.style }))
     }
 
     async fn interrupt(&self, connection: &Held) {
-        if self.holders.interrupt(connection.wire.number).await.is_err() {
+        if self.holders.interrupt(connection.session.number).await.is_err() {
             connection.cut();
         }
     }

@@ -74,7 +74,7 @@ impl Holders {
     }
 
     /// Ends what a connection waits for in the server.
-    pub(crate) async fn interrupt(&self, number: u32) -> Result<()> {
+    pub(crate) async fn interrupt(&self, number: u64) -> Result<()> {
         self.pool
             .run(
                 "end a wait",

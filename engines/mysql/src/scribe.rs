@@ -3,9 +3,10 @@
 use crate::config::Settings;
 use crate::pool::{Home, Pool};
 use crate::queue::microseconds;
+use crate::session::Session;
 use crate::text;
 use crate::user_lock::Key;
-use crate::wire::{Wire, Work, statement};
+use crate::wire::{Work, statement};
 use lockkeeper_core::{Claim, ClaimId, Clock, Holder, LockName, Moment, Result, Token, house};
 use mysql_async::Value;
 use mysql_async::prelude::Queryable;
@@ -35,7 +36,7 @@ struct Entry {
     id: ClaimId,
     holder: Arc<Holder>,
     token: Token,
-    wire: Arc<Wire>,
+    session: Arc<Session>,
     since: Moment,
     written: bool,
 }
@@ -57,12 +58,12 @@ impl Scribe {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn granted(&self, claim: &Claim, token: Token, wire: &Arc<Wire>) {
+    pub(crate) fn granted(&self, claim: &Claim, token: Token, session: &Arc<Session>) {
         let entry = Entry {
             id: claim.id,
             holder: Arc::clone(&claim.holder),
             token,
-            wire: Arc::clone(wire),
+            session: Arc::clone(session),
             since: Clock::Boot.now(),
             written: false,
         };
@@ -105,7 +106,7 @@ impl Scribe {
         let now = Clock::Boot.now();
         let mut book = self.book();
         // A connection that is gone holds nothing.
-        book.retain(|_, entry| entry.wire.is_open());
+        book.retain(|_, entry| entry.session.is_open());
         let mut rows: Vec<(&LockName, String)> = Vec::new();
         for (name, entry) in book.iter_mut().filter(|(_, entry)| !entry.written) {
             if now.since(entry.since) < age {
@@ -113,13 +114,13 @@ impl Scribe {
                 self.granted.notify_one();
                 continue;
             }
-            let key = Key::of(&entry.wire.database, name);
+            let key = Key::of(&entry.session.database, name);
             let values: [Value; 7] = [
                 name.as_str().into(),
                 key.value.as_str().into(),
                 entry.id.to_string().into(),
                 entry.holder.encode().into(),
-                entry.wire.number.into(),
+                entry.session.number.into(),
                 microseconds(now.since(entry.since)).into(),
                 entry.token.0.into(),
             ];

@@ -3,13 +3,13 @@
 use crate::config::Settings;
 use crate::fault::ENGINE;
 use crate::holders::Holders;
+use crate::line::{Cell, Row};
 use crate::scribe::Scribe;
+use crate::session::{Ask, Session};
 use crate::styles::ADVISORY;
-use crate::wire::{Wire, Work, statement};
 use crate::{advisory, held};
-use lockkeeper_core::{Abilities, Claim, ClaimId, Error, Lifeline, LockName, LockView, Result, Token, house};
+use lockkeeper_core::{Abilities, Claim, ClaimId, Error, Lifeline, LockName, LockView, Result, Token};
 use lockkeeper_sql_common::{Connection, Connections, Holds, Sessions};
-use mysql_async::prelude::Queryable;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -54,12 +54,13 @@ pub(crate) struct Key {
 impl Key {
     pub(crate) fn of(database: &str, name: &LockName) -> Self {
         const LONGEST: usize = 61;
-        let full = format!("{database}/{}", name.as_str());
-        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._/-".contains(&byte);
-        if full.len() <= LONGEST && full.bytes().all(plain) {
-            return Self { value: format!("lk:{full}"), texts: &PLAIN };
+        let parts = [database, "/", name.as_str()];
+        let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'/' | b'-');
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        if length <= LONGEST && parts.iter().all(|part| part.bytes().all(plain)) {
+            return Self { value: ["lk:", database, "/", name.as_str()].concat(), texts: &PLAIN };
         }
-        Self { value: full, texts: &HASHED }
+        Self { value: parts.concat(), texts: &HASHED }
     }
 
     /// The row that shows a hold, with a question mark for each value.
@@ -70,82 +71,75 @@ impl Key {
 
 /// A connection that holds many.
 pub(crate) struct UserLocks {
-    wire: Arc<Wire>,
+    session: Arc<Session>,
     scribe: Arc<Scribe>,
 }
 
 impl UserLocks {
-    fn key(&self, name: &LockName) -> Key {
-        Key::of(&self.wire.database, name)
+    /// The statement about this lock.
+    fn about(&self, name: &LockName, choose: fn(&'static Texts) -> &'static str) -> Ask {
+        let Key { value, texts } = Key::of(&self.session.database, name);
+        (choose(texts), vec![Cell::Bytes(value.into())])
     }
 
     fn granted(&self, claim: &Claim, token: Token) -> Token {
-        self.scribe.granted(claim, token, &self.wire);
+        self.scribe.granted(claim, token, &self.session);
         token
     }
+}
+
+/// The number that such a statement answers with.
+fn number(row: &Row, doing: &'static str) -> Result<u64> {
+    let number = row.first().and_then(Cell::number);
+    number.ok_or_else(|| Error::temporary(ENGINE, doing, "no answer"))
 }
 
 impl Connection for UserLocks {
     const NOTICES_LOSS: bool = false;
 
     async fn take(&self, claim: &Claim) -> Result<Option<Token>> {
-        let Key { value, texts } = self.key(&claim.name);
-        let work: Work<Option<(Option<u64>, u32)>> = Box::new(move |conn| {
-            let value = value.clone();
-            Box::pin(async move { conn.exec_first(texts.take.as_str(), (value,)).await })
-        });
-        let (token, number) = answer("take the lock", self.wire.run("take the lock", work).await?)?;
-        held::check(&self.wire, number)?;
-        let token = answer("take the lock", token)?;
+        const DOING: &str = "take the lock";
+        let row = self.session.ask(DOING, self.about(&claim.name, |texts| &texts.take)).await?;
+        self.session.check(row.get(1))?;
+        let token = number(&row, DOING)?;
         Ok((token > 0).then(|| self.granted(claim, Token(token))))
     }
 
     async fn wait(&self, claim: &Claim) -> Result<Token> {
         const DOING: &str = "wait for the lock";
-        let Key { value, texts } = self.key(&claim.name);
         loop {
-            let value = value.clone();
-            let work: Work<Option<(Option<u8>, u32)>> = Box::new(move |conn| {
-                let value = value.clone();
-                Box::pin(async move { conn.exec_first(texts.wait.as_str(), (value,)).await })
-            });
-            let (got, number) = answer(DOING, self.wire.run_within(DOING, held::WAIT_LIMIT, work).await?)?;
-            held::check(&self.wire, number)?;
-            if answer(DOING, got)? == 1 {
+            let ask = self.about(&claim.name, |texts| &texts.wait);
+            let row = self.session.ask_within(DOING, held::WAIT_LIMIT, ask).await?;
+            self.session.check(row.get(1))?;
+            if number(&row, DOING)? == 1 {
                 break;
             }
         }
-        let work: Work<Option<u64>> = Box::new(|conn| Box::pin(conn.exec_first(TOKEN, ())));
-        let token = answer(DOING, self.wire.run(DOING, work).await?)?;
-        Ok(self.granted(claim, Token(token)))
+        let row = self.session.ask(DOING, (TOKEN, Vec::new())).await?;
+        Ok(self.granted(claim, Token(number(&row, DOING)?)))
     }
 
     async fn free(&self, name: &LockName) -> Result<()> {
         // First what shows it: an eviction must not find it when this connection has the lock for another claim.
         self.scribe.freed(name).await?;
-        let Key { value, texts } = self.key(name);
-        self.wire.run("free the lock", statement(&texts.free, (value,))).await
+        self.session.ask("free the lock", self.about(name, |texts| &texts.free)).await.map(drop)
     }
 
     async fn probe(&self) -> Result<()> {
-        held::probe(&self.wire).await
+        self.session.probe().await
     }
 
     fn is_busy(&self) -> bool {
-        self.wire.is_busy()
+        self.session.is_busy()
     }
 
     fn lifeline(&self) -> &Lifeline {
-        &self.wire.lifeline
+        &self.session.lifeline
     }
 
     fn cut(&self) {
-        self.wire.cut();
+        self.session.cut();
     }
-}
-
-fn answer<T>(doing: &'static str, answer: Option<T>) -> Result<T> {
-    answer.ok_or_else(|| Error::temporary(ENGINE, doing, "no answer"))
 }
 
 /// Where such connections come from.
@@ -174,13 +168,12 @@ impl Connections for Source {
     }
 
     async fn open(&self) -> Result<Arc<UserLocks>> {
-        let wire = Wire::open(&self.settings, house::handle()).await?;
-        held::set_up(&wire).await?;
-        Ok(Arc::new(UserLocks { wire, scribe: Arc::clone(&self.scribe) }))
+        let session = Session::open(&self.settings).await?;
+        Ok(Arc::new(UserLocks { session, scribe: Arc::clone(&self.scribe) }))
     }
 
     async fn interrupt(&self, connection: &UserLocks) {
-        if self.holders.interrupt(connection.wire.number).await.is_err() {
+        if self.holders.interrupt(connection.session.number).await.is_err() {
             connection.cut();
         }
     }

@@ -36,9 +36,6 @@ const COLLISIONS: u32 = 10;
 /// One connection. It is never repaired: when it breaks, its lifeline ends.
 pub(crate) struct Wire {
     slot: Arc<Mutex<Option<Conn>>>,
-    /// The server's number for it.
-    pub(crate) number: u32,
-    pub(crate) database: String,
     /// Whether it is MariaDB, which has sequences.
     pub(crate) mariadb: bool,
     pub(crate) lifeline: Lifeline,
@@ -55,20 +52,16 @@ impl Wire {
             let who: Option<(u32, u8, String, bool)> = conn.query_first(WHO).await?;
             mysql_async::Result::Ok((conn, who.unwrap_or_default()))
         }));
-        let (conn, (number, read_only, database, mariadb)) = match opening.await {
+        let (conn, (_, read_only, _, mariadb)) = match opening.await {
             Ok(Ok(opened)) => opened.map_err(|error| fault("connect", error))?,
             Ok(Err(_)) => return Err(too_late("connect", limit)),
             Err(gone) => return Err(Error::temporary(ENGINE, "connect", gone)),
         };
         if read_only != 0 {
-            let why =
-                format!("{} is read-only, so it must not give locks: name the primary", settings.server);
-            return Err(Error::permanent(ENGINE, "use this server", why));
+            return Err(settings.read_only());
         }
         Ok(Arc::new(Self {
             slot: Arc::new(Mutex::new(Some(conn))),
-            number,
-            database,
             mariadb,
             lifeline: Lifeline::new(),
             home: home.clone(),
@@ -78,11 +71,6 @@ impl Wire {
 
     pub(crate) fn is_open(&self) -> bool {
         !self.lifeline.has_ended()
-    }
-
-    /// Whether a request is under way.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.slot.try_lock().is_err()
     }
 
     /// Runs the work within the usual time limit.

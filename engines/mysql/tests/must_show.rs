@@ -85,17 +85,18 @@ async fn two_hundred_idle_waiters_cost_few_queries() {
 async fn waiters_of_the_row_style_look_together() {
     let server = MariaDb::start();
     let url = format!("{}?style=row", server.url());
-    let keepers = [
-        lockkeeper::connect(&url).await.expect("a keeper"),
-        lockkeeper::connect(&url).await.expect("a keeper"),
-    ];
+    let mut keepers = Vec::new();
+    for _ in 0..5 {
+        keepers.push(lockkeeper::connect(&url).await.expect("a keeper"));
+    }
     let mut guards = Vec::new();
     for number in 0..50 {
         guards.push(keepers[0].mutex(format!("idle/{number}")).lock().await.expect("a grant"));
     }
     let waiting: Vec<_> = (0..200)
         .map(|number| {
-            let lock = keepers[1].mutex(format!("idle/{}", number % 50));
+            // However many keepers they are spread over.
+            let lock = keepers[1 + number % 4].mutex(format!("idle/{}", number % 50));
             tokio::spawn(async move { lock.lock().await })
         })
         .collect();

@@ -2,16 +2,23 @@
 
 use lockkeeper_core::LockName;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
+
+/// How many keepers of this process look now. They share the pace, so that those who wait cost the same however many
+/// keepers they are spread over (Law 10); beyond so many keepers each has its own, lest it becomes too slow.
+static LOOKING: AtomicUsize = AtomicUsize::new(0);
+const SHARE_AT_MOST: usize = 20;
 
 /// Who waits in this keeper, lock by lock.
 #[derive(Debug, Default)]
 pub struct Lookout {
     waiting: Mutex<HashMap<LockName, VecDeque<oneshot::Sender<()>>>>,
     somebody: Notify,
+    /// Whether it is counted among those that look.
+    looks: AtomicBool,
     closed: AtomicBool,
 }
 
@@ -33,20 +40,31 @@ impl Lookout {
         let _ = turn.await;
     }
 
-    /// Resolves when a look is due, with the locks to look at: some thirteen times a second as long as somebody waits, at
-    /// random moments so that many keepers do not come together. `None` when it was closed.
+    /// Resolves when a look is due, with the locks to look at: some thirteen times a second in this process as long as
+    /// somebody waits, at random moments so that many keepers do not come together. `None` when it was closed.
     pub async fn due(&self) -> Option<Vec<LockName>> {
         loop {
-            tokio::time::sleep(Duration::from_millis(rand::random_range(50..100))).await;
+            self.count(true);
+            let share = LOOKING.load(SeqCst).clamp(1, SHARE_AT_MOST) as f64;
+            tokio::time::sleep(Duration::from_millis(rand::random_range(50..100)).mul_f64(share)).await;
+            let names = self.names();
+            self.count(!names.is_empty());
             if self.closed.load(SeqCst) {
                 return None;
             }
-            let names = self.names();
             if !names.is_empty() {
                 return Some(names);
             }
             self.somebody.notified().await;
         }
+    }
+
+    fn count(&self, looks: bool) {
+        match (self.looks.swap(looks, SeqCst), looks) {
+            (false, true) => LOOKING.fetch_add(1, SeqCst),
+            (true, false) => LOOKING.fetch_sub(1, SeqCst),
+            _ => 0,
+        };
     }
 
     /// The locks that somebody still waits for.
@@ -73,6 +91,12 @@ impl Lookout {
         self.closed.store(true, SeqCst);
         self.waiting().clear();
         self.somebody.notify_one();
+    }
+}
+
+impl Drop for Lookout {
+    fn drop(&mut self) {
+        self.count(false);
     }
 }
 

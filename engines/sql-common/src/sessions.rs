@@ -26,7 +26,7 @@ pub trait Connection: Send + Sync + 'static {
     /// Takes the lock when it becomes free. Nothing else is sent on the connection meanwhile.
     fn wait(&self, claim: &Claim) -> impl Future<Output = Result<Token>> + Send;
 
-    /// Frees the lock.
+    /// Frees the lock, or fails within the time of a request.
     fn free(&self, name: &LockName) -> impl Future<Output = Result<()>> + Send;
 
     /// Sees that it is still the same session.
@@ -128,6 +128,9 @@ impl<S: Connections> Inner<S> {
     async fn connection(&self, id: ClaimId) -> Result<Option<Arc<S::Connection>>> {
         if S::SHARED > 0 {
             return self.shared(id).await.map(Some);
+        }
+        if let Ok(room) = self.room.try_acquire() {
+            return self.check_out(room).await.map(Some);
         }
         match tokio::time::timeout(self.limits.request, self.room.acquire()).await {
             Ok(Ok(room)) => self.check_out(room).await.map(Some),

@@ -1,1 +1,1 @@
-SET SESSION wait_timeout = 10
+SET SESSION wait_timeout = 10 /*M!, use_stat_tables = 'never' */
