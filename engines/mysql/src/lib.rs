@@ -20,7 +20,6 @@ mod schema;
 mod scribe;
 mod session;
 mod several;
-mod stream;
 mod styles;
 mod text;
 mod transaction;

@@ -2,7 +2,8 @@
 
 use crate::config::Login;
 use crate::packets::{Packets, broken, unexpected};
-use crate::stream::Stream;
+use lockkeeper_core::drive::Stream;
+use lockkeeper_sql_common::dial;
 use mysql_async::consts::{CapabilityFlags, MariadbCapabilities};
 use mysql_async::{DriverError, Error, Result};
 use mysql_common::crypto;
@@ -45,7 +46,7 @@ fn wanted(login: &Login) -> CapabilityFlags {
 
 /// Connects and logs in.
 pub(crate) async fn log_in(login: &Login) -> Result<(Packets, Manners)> {
-    let stream = Stream::connect(&login.host, login.port).await.map_err(broken)?;
+    let stream = Stream::following(dial(&login.host, login.port).await.map_err(broken)?);
     let mut packets = Packets::new(stream);
     let greeting = packets.next_good().await?;
     let greeting = ParseBuf(&greeting).parse::<HandshakePacket<'_>>(()).map_err(broken)?;

@@ -1,6 +1,6 @@
 //! The server's packets over a stream that can move: a number, a length, and what belongs together.
 
-use crate::stream::Stream;
+use lockkeeper_core::drive::Stream;
 use mysql_async::{DriverError, Error, IoError, Result, ServerError};
 use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

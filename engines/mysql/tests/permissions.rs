@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// What the page says. Rights on single tables would do, too.
 const GRANTS: &str = "
-CREATE USER IF NOT EXISTS tenant@'%';
+CREATE USER IF NOT EXISTS tenant@'%' IDENTIFIED BY 'open sesame';
 GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON lockkeeper.* TO tenant@'%';";
 
 /// Lets the client program run this: it has to understand what is printed.
@@ -27,7 +27,10 @@ async fn a_user_with_just_these_rights_has_every_style() {
     let server = MariaDb::start();
     administer(&server, GRANTS);
     for style in lockkeeper_mysql::STYLES.iter().map(|style| style.style) {
-        let url = format!("{}?style={style}", server.url().replace("root@", "tenant@"));
+        let url = |user| format!("{}?style={style}", server.url().replace("root@", user));
+        let refused = lockkeeper::connect(url("tenant:sesame@")).await.expect_err("a wrong word").to_string();
+        assert!(refused.contains("Access denied"), "{style}: {refused}");
+        let url = url("tenant:open%20sesame@");
         let refused = lockkeeper::connect(&url).await.expect_err("it may not create anything").to_string();
         assert!(refused.contains("lockkeeper schema mysql"), "{style}: {refused}");
 

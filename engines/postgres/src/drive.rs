@@ -1,8 +1,7 @@
 //! What drives a connection, and what ends with it: see [`lockkeeper_core::drive`].
 
 use crate::session::Messages;
-use crate::stream::Socket;
-use lockkeeper_core::drive::{Drive, Moves};
+use lockkeeper_core::drive::{Drive, Moves, Stream};
 use lockkeeper_core::{Lifeline, house};
 use rustix::event::epoll;
 use std::io;
@@ -17,7 +16,7 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, Connection};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-type PostgresConnection = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+type PostgresConnection = Connection<Stream, <MakeRustlsConnect as MakeTlsConnect<Stream>>::Stream>;
 
 /// Drives the connection on this runtime, until it is moved. The lifeline ends with it.
 pub(crate) fn start(
@@ -70,7 +69,7 @@ pub(crate) struct Hangup(OwnedFd);
 
 impl Hangup {
     /// Watches this stream.
-    pub(crate) fn of(stream: &Socket) -> io::Result<Self> {
+    pub(crate) fn of(stream: &Stream) -> io::Result<Self> {
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&watch, stream, epoll::EventData::new_u64(0), epoll::EventFlags::RDHUP)?;
         Ok(Self(watch))

@@ -11,7 +11,6 @@ mod queue;
 mod roll;
 mod row;
 mod session;
-mod stream;
 mod styles;
 mod transaction;
 mod wake;

@@ -3,10 +3,10 @@
 use crate::config::{Backends, Host, Settings};
 use crate::drive::{self, Hangup};
 use crate::fault::{ENGINE, fault, too_late};
-use crate::stream::{self, Socket};
 use crate::watch::Watched;
-use lockkeeper_core::drive::{Drive, Moves};
+use lockkeeper_core::drive::{Drive, Moves, Stream};
 use lockkeeper_core::{Error, Lifeline, Result, house};
+use lockkeeper_sql_common::dial;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -116,11 +116,12 @@ impl Session {
         patient: bool,
     ) -> Result<Arc<Self>> {
         let moves = Moves::default();
-        let stream = stream::connect(host, Arc::clone(&moves)).await;
+        let stream = dial(&host.name, host.port).await;
         let stream = stream.map_err(|error| Error::temporary(ENGINE, "connect", error))?;
+        let stream = Stream::new(stream, Arc::clone(&moves));
         let hangup = Hangup::of(&stream).map_err(|error| Error::temporary(ENGINE, "connect", error))?;
         let mut tls = settings.tls.clone();
-        let tls = MakeTlsConnect::<Socket>::make_tls_connect(&mut tls, &host.name);
+        let tls = MakeTlsConnect::<Stream>::make_tls_connect(&mut tls, &host.name);
         let tls = tls.map_err(|error| Error::permanent(ENGINE, "connect", error))?;
         let opened = settings.driver.connect_raw(stream, tls).await;
         let (client, line) = opened.map_err(|error| fault("connect", error))?;

@@ -5,6 +5,7 @@ mod limits;
 mod listing;
 mod lookout;
 mod sessions;
+mod socket;
 mod waiters;
 
 pub use holds::{Hold, Holds};
@@ -12,4 +13,5 @@ pub use limits::Limits;
 pub use listing::{ClaimRow, lock_views};
 pub use lookout::Lookout;
 pub use sessions::{Connection, Connections, Sessions};
+pub use socket::dial;
 pub use waiters::{Seen, Waiter, Waiters};
