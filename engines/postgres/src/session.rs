@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinError;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Notification, Row, SimpleQueryMessage, Statement};
@@ -87,25 +88,35 @@ impl Session {
         messages: Messages,
         patient: bool,
     ) -> Result<Arc<Self>> {
-        let limit = settings.limits.connect;
-        let connecting = async move {
-            let mut outcome = Err(too_late("connect", limit));
-            // As long as there are others, one that does not answer may not use up all the time.
-            let share = limit / u32::try_from(settings.hosts.len()).unwrap_or(u32::MAX).max(1);
-            for host in &settings.hosts {
-                let connecting = Self::connect(host, &settings, statements, messages.clone(), patient);
-                outcome = match tokio::time::timeout(share, connecting).await {
-                    Ok(Ok(session)) => return Ok(session),
-                    Ok(Err(error)) => Err(error),
-                    Err(_) => Err(too_late("connect", share)),
-                };
-            }
-            outcome
-        };
-        match home.spawn(connecting).await {
-            Ok(opened) => opened,
-            Err(gone) => Err(Error::temporary(ENGINE, "connect", gone)),
+        let connecting =
+            || Self::connect_to_any(Arc::clone(&settings), statements, messages.clone(), patient);
+        let mut opened = home.spawn(connecting()).await;
+        if opened.as_ref().is_err_and(JoinError::is_panic) {
+            // A runtime without I/O of its own.
+            opened = house::handle().spawn(connecting()).await;
         }
+        opened.unwrap_or_else(|gone| Err(Error::temporary(ENGINE, "connect", gone)))
+    }
+
+    async fn connect_to_any(
+        settings: Arc<Settings>,
+        statements: &'static [&'static str],
+        messages: Messages,
+        patient: bool,
+    ) -> Result<Arc<Self>> {
+        let limit = settings.limits.connect;
+        let mut outcome = Err(too_late("connect", limit));
+        // As long as there are others, one that does not answer may not use up all the time.
+        let share = limit / u32::try_from(settings.hosts.len()).unwrap_or(u32::MAX).max(1);
+        for host in &settings.hosts {
+            let connecting = Self::connect(host, &settings, statements, messages.clone(), patient);
+            outcome = match tokio::time::timeout(share, connecting).await {
+                Ok(Ok(session)) => return Ok(session),
+                Ok(Err(error)) => Err(error),
+                Err(_) => Err(too_late("connect", share)),
+            };
+        }
+        outcome
     }
 
     async fn connect(
