@@ -24,7 +24,7 @@ impl Lane {
     pub(crate) async fn run(&self, request: &Request) -> RedisResult<Value> {
         match self {
             Self::One(link) => link.run(request).await,
-            Self::Cluster(cluster) => cluster.run(request).await,
+            Self::Cluster(cluster) => Box::pin(cluster.run(request)).await,
         }
     }
 
