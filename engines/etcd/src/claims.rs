@@ -3,7 +3,7 @@
 use crate::keys::{self, Key};
 use crate::look::Look;
 use crate::value;
-use lockkeeper_core::{Claim, ClaimId, Clock, Moment};
+use lockkeeper_core::{Claim, ClaimId, ClaimMap, Clock, Moment};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +13,7 @@ pub(crate) struct Claims(Mutex<Book>);
 
 #[derive(Debug, Default)]
 struct Book {
-    entries: HashMap<ClaimId, Entry>,
+    entries: ClaimMap<Entry>,
     slots: Slots,
 }
 

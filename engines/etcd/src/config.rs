@@ -11,7 +11,7 @@ pub(crate) const SCHEMES: [&str; 2] = ["etcd", "etcds"];
 /// The shortest TTL: etcd's leases are whole seconds, at least one and a half election time-outs long.
 pub(crate) const MIN_TTL: Duration = Duration::from_secs(2);
 
-const DEFAULT_PORT: u16 = 2379;
+pub(crate) const DEFAULT_PORT: u16 = 2379;
 
 /// A dead connection that carries a stream is noticed after this and the time limit of a request. Not shorter:
 /// etcd hangs up on clients that ask for signs of life more than every 5 s.

@@ -5,6 +5,7 @@
 mod claims;
 mod client;
 mod config;
+mod cork;
 mod crowded;
 mod failure;
 mod generated;

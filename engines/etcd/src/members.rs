@@ -1,12 +1,16 @@
 //! The servers of the cluster: which one gets the requests, and a new connection for one that fell silent.
 
+use crate::config::DEFAULT_PORT;
+use crate::cork::Cork;
+use hyper_util::rt::TokioIo;
 use lockkeeper_core::house;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Channel, Endpoint, Uri};
+use tower::service_fn;
 
 /// A connection is given at least this long before it is replaced.
 const YOUNG: Duration = Duration::from_secs(1);
@@ -110,5 +114,9 @@ impl Lane {
 
 fn connect(endpoint: &Endpoint, runtime: &Handle) -> Channel {
     let _there = runtime.enter();
-    endpoint.connect_lazy()
+    // As the driver's own, but with fewer writes.
+    endpoint.connect_with_connector_lazy(service_fn(async |server: Uri| {
+        let port = server.port_u16().unwrap_or(DEFAULT_PORT);
+        Cork::connect(server.host().unwrap_or_default(), port).await.map(TokioIo::new)
+    }))
 }

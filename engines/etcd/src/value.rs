@@ -4,15 +4,15 @@ use lockkeeper_core::{Claim, Demand, Holder};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The value of a claim's key.
+/// The value of a claim's key. It is written without a copy of the holder, and read with one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Value {
+pub(crate) struct Value<H = Holder, I = String> {
     #[serde(with = "as_text")]
     pub(crate) demand: Demand,
     #[serde(flatten)]
-    pub(crate) holder: Holder,
+    pub(crate) holder: H,
     /// The claim's id.
-    pub(crate) claim: String,
+    pub(crate) claim: I,
     /// When it joined, by its own machine's clock: for people who look, and for nothing else.
     since_ms: u64,
 }
@@ -20,8 +20,8 @@ pub(crate) struct Value {
 impl Value {
     /// The value of a claim that joined then.
     pub(crate) fn encode(claim: &Claim, demand: Demand, since_ms: u64) -> Vec<u8> {
-        let value =
-            Self { demand, holder: claim.holder.as_ref().clone(), claim: claim.id.to_string(), since_ms };
+        let id = claim.id.hex();
+        let value = Value { demand, holder: claim.holder.as_ref(), claim: id.as_str(), since_ms };
         serde_json::to_vec(&value).unwrap_or_default()
     }
 
