@@ -1,6 +1,6 @@
 //! Locks that were not free when this keeper last joined them: what to expect of the next join.
 
-use lockkeeper_core::LockName;
+use crate::name::LockName;
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
@@ -9,15 +9,16 @@ const AT_MOST: usize = 10_000;
 
 /// The locks. It may be wrong in both ways: that costs a request or a larger one, and nothing else.
 #[derive(Debug, Default)]
-pub(crate) struct Crowded(Mutex<HashSet<LockName>>);
+pub struct Crowded(Mutex<HashSet<LockName>>);
 
 impl Crowded {
-    pub(crate) fn contains(&self, name: &LockName) -> bool {
+    /// Whether this one was not free.
+    pub fn contains(&self, name: &LockName) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
     }
 
     /// Whether something stood ahead of a claim that has joined.
-    pub(crate) fn note(&self, name: &LockName, is_crowded: bool) {
+    pub fn note(&self, name: &LockName, is_crowded: bool) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_crowded {
             all.remove(name);

@@ -14,6 +14,7 @@ mod by_claim;
 mod claim;
 mod clock;
 mod condition;
+mod crowded;
 mod deadlock;
 mod departure;
 pub mod drive;
@@ -42,6 +43,7 @@ pub use by_claim::{Bits, ClaimMap, ClaimSet};
 pub use claim::{Claim, ClaimId, Demand, Hex, Holder, KeeperId, SHARED_LIMIT, Shape, Token};
 pub use clock::{Clock, Moment};
 pub use condition::Condition;
+pub use crowded::Crowded;
 pub use deadlock::{Waits, deadlocks};
 pub use election::Election;
 pub use engine::{

@@ -6,7 +6,6 @@ mod claims;
 mod client;
 mod config;
 mod cork;
-mod crowded;
 mod failure;
 mod generated;
 mod join;

@@ -3,7 +3,6 @@
 use crate::claims::Claims;
 use crate::client::Client;
 use crate::config::Config;
-use crate::crowded::Crowded;
 use crate::generated::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::generated::request_op::Request;
 use crate::generated::response_op::Response;
@@ -19,8 +18,8 @@ use crate::together::Together;
 use crate::value::Value;
 use crate::watches::Watches;
 use lockkeeper_core::{
-    Abilities, Ahead, Claim, ClaimId, Clock, Demand, Joined, Kept, Left, LockName, LockView, Place, Queue,
-    Renewal, Result, house,
+    Abilities, Ahead, Claim, ClaimId, Clock, Crowded, Demand, Joined, Kept, Left, LockName, LockView, Place,
+    Queue, Renewal, Result, house,
 };
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

@@ -3,10 +3,9 @@
 use crate::lane::{Joining, Lane, Texts};
 use crate::pool::Pool;
 use crate::queue::{microseconds, permits};
-use lockkeeper_core::{ClaimId, LockName, Place, Result};
+use lockkeeper_core::{ClaimId, Crowded, LockName, Place, Result};
 use mysql_async::Value;
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 static TEXTS: Texts = Texts {
     join: include_str!("sql/alone_join.sql"),
@@ -36,39 +35,28 @@ pub(crate) fn values(Joining { claim, note, .. }: &Joining) -> Vec<Value> {
 pub(crate) struct Alone {
     lane: Lane,
     /// Locks that others want, too, as far as we know: there the short way is a detour.
-    crowded: Mutex<HashSet<LockName>>,
+    crowded: Crowded,
 }
 
 impl Alone {
     pub(crate) fn new(pool: &Arc<Pool>) -> Self {
-        Self { lane: Lane::new(pool, &TEXTS), crowded: Mutex::default() }
-    }
-
-    fn crowded(&self) -> MutexGuard<'_, HashSet<LockName>> {
-        self.crowded.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { lane: Lane::new(pool, &TEXTS), crowded: Crowded::default() }
     }
 
     /// The claim's place if nobody else stands there; else `None`, and nothing was done.
     pub(crate) async fn join(&self, joining: &Arc<Joining>) -> Result<Option<Place>> {
-        const MANY: usize = 10_000;
         let name = &joining.claim.name;
-        if self.crowded().contains(name) {
+        if self.crowded.contains(name) {
             return Ok(None);
         }
         let place = self.lane.join(Arc::clone(joining)).await?;
-        if place.is_none() {
-            let mut crowded = self.crowded();
-            if crowded.len() >= MANY {
-                crowded.clear();
-            }
-            crowded.insert(name.clone());
-        }
+        self.crowded.note(name, place.is_none());
         Ok(place.map(Place))
     }
 
     /// Whether the claim stood alone, and has left.
     pub(crate) async fn leave(&self, name: &LockName, id: ClaimId) -> Result<bool> {
-        if self.crowded().contains(name) {
+        if self.crowded.contains(name) {
             return Ok(false);
         }
         self.lane.leave(name, id).await
@@ -76,6 +64,6 @@ impl Alone {
 
     /// Nobody stands there any more.
     pub(crate) fn is_free(&self, name: &LockName) {
-        self.crowded().remove(name);
+        self.crowded.note(name, false);
     }
 }
