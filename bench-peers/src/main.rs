@@ -41,8 +41,13 @@ fn options() -> Result<Options> {
             }
             "--only" => options.engines = value()?.split(',').map(Into::into).collect(),
             "--workloads" => {
-                let names = value()?;
-                options.shapes.retain(|shape| names.split(',').any(|name| name == shape.workload().name()));
+                let shape = |name: &str| {
+                    let named = SHAPES.into_iter().find(|shape| shape.workload().name() == name);
+                    named.ok_or_else(|| {
+                        format!("unknown workload {name}; known: uncontended, spread, contended")
+                    })
+                };
+                options.shapes = value()?.split(',').map(shape).collect::<Result<_, _>>()?;
             }
             "--repetitions" => options.scale.repetitions = value()?.parse()?,
             "--json" => options.json = Some(value()?.into()),
