@@ -5,16 +5,24 @@
 //! when its driver has gone, or when the engine sees that it does not drive. Whatever the line waits for must be able to
 //! move as well: a [`Stream`] is, a timer is not.
 
+mod asker;
+mod bell;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+pub use stream::Stream;
+pub use watch::{Watch, Watched};
+
 use crate::house;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::panic::catch_unwind;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use asker::Asker;
+use bell::Bell;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use std::task::{Context, Poll, Waker, ready};
 use tokio::runtime::{Handle, Id};
 use tokio::task::AbortHandle;
 
@@ -32,12 +40,35 @@ struct Inner {
     /// Who drives is known by the number of moves: each move makes a new driver.
     moves: Moves,
     at_house: AtomicBool,
+    listens: bool,
+    /// How many wait for an answer of the line.
+    asking: AtomicUsize,
+    /// What the line calls when it has something to do: it reaches whoever drives.
+    line_bell: Bell,
+    /// What calls the one who asks and drives when he is answered.
+    answer_bell: Bell,
 }
 
 struct Seat {
     /// `None` when it has ended.
     line: Option<Line>,
     driver: Option<AbortHandle>,
+    /// The runtime of the driver.
+    home: Id,
+    /// Whether one who asks drives, or was the last to do so, instead of the driver.
+    is_lent: bool,
+    /// How the driver is called back.
+    driver_waker: Option<Waker>,
+}
+
+impl Seat {
+    fn call_back(&mut self) {
+        if std::mem::take(&mut self.is_lent)
+            && let Some(driver) = &self.driver_waker
+        {
+            driver.wake_by_ref();
+        }
+    }
 }
 
 fn is_house(runtime: &Handle) -> bool {
@@ -45,10 +76,25 @@ fn is_house(runtime: &Handle) -> bool {
 }
 
 impl Drive {
-    /// Drives the line on this runtime, until it is moved, ends or is closed; then it is dropped.
-    pub fn start(line: impl Future<Output = ()> + Send + 'static, moves: Moves, home: &Handle) -> Self {
-        let seat = Mutex::new(Seat { line: Some(Box::pin(line)), driver: None });
-        let inner = Arc::new(Inner { seat, moves, at_house: AtomicBool::new(false) });
+    /// Drives the line on this runtime, until it is moved, ends or is closed; then it is dropped. It is never lent if it
+    /// `listens`, that is if what the server says unasked must be heard at once.
+    pub fn start(
+        line: impl Future<Output = ()> + Send + 'static,
+        moves: Moves,
+        home: &Handle,
+        listens: bool,
+    ) -> Self {
+        let line: Option<Line> = Some(Box::pin(line));
+        let seat = Seat { line, driver: None, home: home.id(), is_lent: false, driver_waker: None };
+        let inner = Arc::new(Inner {
+            seat: Mutex::new(seat),
+            moves,
+            at_house: AtomicBool::new(false),
+            listens,
+            asking: AtomicUsize::new(0),
+            line_bell: Bell::default(),
+            answer_bell: Bell::default(),
+        });
         inner.move_to(home);
         Self(inner)
     }
@@ -72,6 +118,26 @@ impl Drive {
     pub fn go_home(&self) {
         if !self.is_home() {
             self.0.move_to(house::handle());
+        }
+    }
+
+    /// Waits for an answer of the line. Who is the only one to wait drives meanwhile, if he runs where the driver does: then
+    /// no other task has to be woken for it, and be switched to. Afterwards nobody drives, until the next one asks or
+    /// [`call_back`](Self::call_back) is called, so all that is asked of the line must go this way.
+    ///
+    /// Cancel safety: that of the request; the driver is called back.
+    pub async fn ask<T>(&self, request: impl Future<Output = T>) -> T {
+        let mut request = pin!(request);
+        let mut asker = Asker::new(&self.0);
+        let answer = poll_fn(|cx| asker.poll(request.as_mut(), cx)).await;
+        asker.is_answered = true;
+        answer
+    }
+
+    /// Lets the driver drive again after somebody who asked did, so that what the server says unasked is heard.
+    pub fn call_back(&self) {
+        if self.0.asking.load(SeqCst) == 0 {
+            self.0.seat().call_back();
         }
     }
 
@@ -99,6 +165,9 @@ impl Inner {
                 return;
             }
             seat.driver.take().inspect(AbortHandle::abort);
+            seat.home = home.id();
+            seat.is_lent = false;
+            seat.driver_waker = None;
             self.at_house.store(is_house(home), SeqCst);
             self.moves.fetch_add(1, SeqCst) + 1
         };
@@ -126,8 +195,20 @@ impl Inner {
         if self.moves.load(SeqCst) != number {
             return Poll::Ready(());
         }
+        match &mut seat.driver_waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        if seat.is_lent {
+            return Poll::Pending;
+        }
+        self.poll_line(seat, cx)
+    }
+
+    fn poll_line(&self, mut seat: MutexGuard<'_, Seat>, cx: &mut Context<'_>) -> Poll<()> {
         let Some(line) = &mut seat.line else { return Poll::Ready(()) };
-        ready!(line.as_mut().poll(cx));
+        self.line_bell.belongs_to(cx);
+        ready!(line.as_mut().poll(&mut self.line_bell.context()));
         drop(seat);
         self.end();
         Poll::Ready(())
@@ -159,95 +240,5 @@ impl Drop for Driver {
 }
 
 async fn drive(driver: Driver) {
-    std::future::poll_fn(|cx| driver.inner.poll(driver.number, cx)).await;
-}
-
-/// A stream of a line: known to the runtime on which it was polled last.
-#[derive(Debug)]
-pub struct Stream {
-    io: TcpStream,
-    home: Home,
-    /// A runtime without I/O of its own: there the stream stays known to the one before.
-    cannot: Option<Id>,
-}
-
-/// How a stream knows that it is polled on another runtime.
-#[derive(Debug)]
-enum Home {
-    /// Its line is told to move, and has been so often.
-    Told(Moves, u64),
-    /// It looks each time.
-    Seen(Id),
-}
-
-impl Home {
-    fn has_moved(&mut self) -> bool {
-        match self {
-            Self::Told(moves, seen) => {
-                let before = std::mem::replace(seen, moves.load(SeqCst));
-                before != *seen
-            }
-            Self::Seen(id) => {
-                Handle::try_current().is_ok_and(|here| std::mem::replace(id, here.id()) != here.id())
-            }
-        }
-    }
-}
-
-impl Stream {
-    /// A stream of a line, and of the runtime that this is called on.
-    pub fn new(io: TcpStream, moves: Moves) -> Self {
-        let seen = moves.load(SeqCst);
-        Self { io, home: Home::Told(moves, seen), cannot: None }
-    }
-
-    /// A stream without a line: whoever polls it drives it. It is of the runtime that this is called on.
-    pub fn following(io: TcpStream) -> Self {
-        Self { io, home: Home::Seen(Handle::current().id()), cannot: None }
-    }
-
-    /// The stream, known to the runtime that polls it now.
-    fn here(&mut self) -> io::Result<Pin<&mut TcpStream>> {
-        if self.home.has_moved() {
-            let here = Handle::try_current().ok().map(|here| here.id());
-            if here.is_some() && here != self.cannot {
-                let same = std::net::TcpStream::from(self.io.as_fd().try_clone_to_owned()?);
-                match catch_unwind(|| TcpStream::from_std(same)) {
-                    Ok(io) => self.io = io?,
-                    Err(_) => self.cannot = here,
-                }
-            }
-        }
-        Ok(Pin::new(&mut self.io))
-    }
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.io.as_fd()
-    }
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.here()?.poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.here()?.poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.here()?.poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.here()?.poll_shutdown(cx)
-    }
+    poll_fn(|cx| driver.inner.poll(driver.number, cx)).await;
 }

@@ -1,8 +1,8 @@
 //! What the URL says: where the server is, who we are, which style.
 
 use crate::fault::ENGINE;
-use crate::watch::Watch;
 use lockkeeper_core::address::Address;
+use lockkeeper_core::drive::Watch;
 use lockkeeper_core::{Error, Result};
 use lockkeeper_sql_common::Limits;
 use std::collections::HashSet;

@@ -28,7 +28,8 @@ pub(crate) fn start(
     home: &Handle,
 ) -> Drive {
     let watch = house::handle().spawn(hangup.ends(lifeline.clone())).abort_handle();
-    Drive::start(Line { _end: End { lifeline, watch }, connection, messages }, moves, home)
+    let listens = messages.is_some();
+    Drive::start(Line { _end: End { lifeline, watch }, connection, messages }, moves, home, listens)
 }
 
 /// A connection until it ends or is dropped: first its lifeline ends, then the server sees the end.

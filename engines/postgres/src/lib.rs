@@ -14,6 +14,5 @@ mod session;
 mod styles;
 mod transaction;
 mod wake;
-mod watch;
 
 pub use styles::{STYLES, connect, schema};

@@ -3,10 +3,10 @@
 use crate::config::{Backends, Host, Settings};
 use crate::drive::{self, Hangup};
 use crate::fault::{ENGINE, fault, too_late};
-use crate::watch::Watched;
-use lockkeeper_core::drive::{Drive, Moves, Stream};
+use lockkeeper_core::drive::{Moves, Stream, Watched};
 use lockkeeper_core::{Error, Lifeline, Result, house};
 use lockkeeper_sql_common::dial;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -28,8 +28,7 @@ pub(crate) struct Session {
     /// The server's process behind it.
     pub(crate) backend: i32,
     pub(crate) lifeline: Lifeline,
-    drive: Arc<Drive>,
-    watched: Arc<Watched>,
+    line: Arc<Watched>,
     limit: Duration,
     backends: Backends,
 }
@@ -138,14 +137,12 @@ impl Session {
         let (client, line) = opened.map_err(|error| fault("connect", error))?;
         let lifeline = Lifeline::new();
         let drive = drive::start(line, hangup, moves, messages, lifeline.clone(), &Handle::current());
-        let drive = Arc::new(drive);
         let mut session = Self {
             client,
             statements: Vec::new(),
             backend: 0,
             lifeline,
-            watched: settings.watch.over(Arc::clone(&drive)),
-            drive,
+            line: settings.watch.over(drive),
             limit: settings.limits.request,
             backends: settings.backends.clone(),
         };
@@ -184,7 +181,12 @@ impl Session {
         self.backend = who.backend;
         for text in statements {
             let text = text.replace(":backend", &who.backend.to_string());
-            let prepared = self.client.prepare(&text).await.map_err(|error| fault("prepare", error))?;
+            let prepared = self
+                .line
+                .drive()
+                .ask(self.client.prepare(&text))
+                .await
+                .map_err(|error| fault("prepare", error))?;
             self.statements.push(prepared);
         }
         // The second look at the process behind the connection: a pooler may have put another one there.
@@ -194,7 +196,12 @@ impl Session {
 
     /// Asks without a prepared statement, which not every pooler understands.
     async fn who(&self) -> Result<Who> {
-        let answer = self.client.simple_query(WHO).await.map_err(|error| fault("connect", error))?;
+        let answer = self
+            .line
+            .drive()
+            .ask(self.client.simple_query(WHO))
+            .await
+            .map_err(|error| fault("connect", error))?;
         let row = answer.iter().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => Some(row),
             _ => None,
@@ -224,12 +231,12 @@ impl Session {
 
     /// Cuts the connection; what it held is lost at once.
     pub(crate) fn abort(&self) {
-        self.drive.close();
+        self.line.drive().close();
     }
 
     /// From now on the runtime of the caller drives the connection, unless another user's does.
     pub(crate) fn come_here(&self) {
-        self.drive.come_here();
+        self.line.drive().come_here();
     }
 
     /// A statement without parameters, or several.
@@ -243,7 +250,7 @@ impl Session {
         let all = format!(
             "BEGIN; SET LOCAL statement_timeout = {limit_ms}; SET LOCAL lock_timeout = {limit_ms};\n{CREATE}{text}\n;COMMIT"
         );
-        self.client.batch_execute(&all).await
+        self.line.drive().ask(self.client.batch_execute(&all)).await
     }
 
     /// The rows of a prepared statement.
@@ -255,7 +262,8 @@ impl Session {
         params: &[&(dyn ToSql + Sync)],
         doing: &'static str,
     ) -> Result<Vec<Row>> {
-        self.within(doing, self.client.query(&self.statements[statement], params)).await
+        let request = pin!(self.client.query(&self.statements[statement], params));
+        self.within(doing, request).await
     }
 
     /// The one row of a prepared statement.
@@ -265,7 +273,8 @@ impl Session {
         params: &[&(dyn ToSql + Sync)],
         doing: &'static str,
     ) -> Result<Row> {
-        self.within(doing, self.client.query_one(&self.statements[statement], params)).await
+        let request = pin!(self.client.query_one(&self.statements[statement], params));
+        self.within(doing, request).await
     }
 
     /// The one row of a prepared statement that may wait in the server.
@@ -276,8 +285,8 @@ impl Session {
         doing: &'static str,
     ) -> Result<Row> {
         // Nobody sees to it meanwhile that it is driven.
-        self.drive.go_home();
-        let answer = self.client.query_one(&self.statements[statement], params).await;
+        self.line.drive().go_home();
+        let answer = self.line.drive().ask(self.client.query_one(&self.statements[statement], params)).await;
         answer.map_err(|error| fault(doing, error))
     }
 
@@ -287,8 +296,7 @@ impl Session {
         doing: &'static str,
         request: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T> {
-        let _under_way = self.watched.begin();
-        request.await.map_err(|error| match self.watched.was_late() {
+        self.line.ask(request).await.map_err(|error| match self.line.was_late() {
             true => too_late(doing, self.limit),
             false => fault(doing, error),
         })

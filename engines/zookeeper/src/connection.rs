@@ -149,7 +149,7 @@ impl Link {
         };
         // Only whoever reads the bare socket can be another from one moment to the next.
         let socket = outgoing.shared_socket();
-        let drive = Arc::new(Drive::start(reading, moves, house::handle()));
+        let drive = Arc::new(Drive::start(reading, moves, house::handle(), true));
         let roaming = socket.is_some().then(|| Arc::clone(&drive));
         shared.open(socket, roaming, auth);
         let why = tokio::select! {

@@ -3,8 +3,8 @@
 //! A timer for each makes every pause of the runtime that waits a timed one. With one task on advisory locks, going without
 //! took a pair from 0.71 to 0.75 of the raw one.
 
-use lockkeeper_core::drive::Drive;
-use lockkeeper_core::house;
+use super::Drive;
+use crate::house;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,9 +17,10 @@ const GRACE: Duration = Duration::from_millis(50);
 const STAYS: Duration = Duration::from_secs(1);
 
 /// The watch over all connections of a keeper.
-#[derive(Clone)]
-pub(crate) struct Watch(Arc<Inner>);
+#[derive(Debug, Clone)]
+pub struct Watch(Arc<Inner>);
 
+#[derive(Debug)]
 struct Inner {
     /// How long a request may take.
     limit: Duration,
@@ -29,15 +30,16 @@ struct Inner {
     used: AtomicBool,
 }
 
-/// One connection.
-pub(crate) struct Watched {
+/// One connection, and what drives it.
+#[derive(Debug)]
+pub struct Watched {
     watch: Arc<Inner>,
-    drive: Arc<Drive>,
+    drive: Drive,
     requests: Mutex<Requests>,
     late: AtomicBool,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Requests {
     begun: u64,
     /// Those under way, by their numbers, the oldest one first.
@@ -50,13 +52,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Watch {
     /// A request may take this long.
-    pub(crate) fn new(limit: Duration) -> Self {
+    pub fn new(limit: Duration) -> Self {
         let (is_on, used) = (AtomicBool::new(false), AtomicBool::new(false));
         Self(Arc::new(Inner { limit, lines: Mutex::default(), is_on, used }))
     }
 
     /// Watches the requests of this connection.
-    pub(crate) fn over(&self, drive: Arc<Drive>) -> Arc<Watched> {
+    pub fn over(&self, drive: Drive) -> Arc<Watched> {
         let watch = Arc::clone(&self.0);
         let watched =
             Arc::new(Watched { watch, drive, requests: Mutex::default(), late: AtomicBool::new(false) });
@@ -102,8 +104,21 @@ async fn watch(inner: Arc<Inner>) {
 }
 
 impl Watched {
-    /// A request begins; it ends when the answer is dropped.
-    pub(crate) fn begin(&self) -> UnderWay<'_> {
+    /// What drives the connection.
+    pub fn drive(&self) -> &Drive {
+        &self.drive
+    }
+
+    /// Waits for the answer to a request. One that does not come in time cuts the connection, and so ends the request; see
+    /// [`was_late`](Self::was_late).
+    ///
+    /// Cancel safety: that of the request.
+    pub async fn ask<T>(&self, request: impl Future<Output = T>) -> T {
+        let _under_way = self.begin();
+        self.drive.ask(request).await
+    }
+
+    fn begin(&self) -> UnderWay<'_> {
         let number = {
             let mut requests = lock(&self.requests);
             requests.begun += 1;
@@ -119,12 +134,15 @@ impl Watched {
     }
 
     /// Whether it was cut because an answer did not come in time.
-    pub(crate) fn was_late(&self) -> bool {
+    pub fn was_late(&self) -> bool {
         self.late.load(SeqCst)
     }
 
     fn look(&self) -> bool {
-        let Some((_, since)) = lock(&self.requests).under_way.front().copied() else { return false };
+        let Some((_, since)) = lock(&self.requests).under_way.front().copied() else {
+            self.drive.call_back();
+            return false;
+        };
         let age = since.elapsed();
         if age > self.watch.limit {
             // Nobody may wait behind it for longer.
@@ -138,8 +156,8 @@ impl Watched {
     }
 }
 
-/// A request under way.
-pub(crate) struct UnderWay<'a> {
+/// A request under way, until this is dropped.
+struct UnderWay<'a> {
     watched: &'a Watched,
     number: u64,
 }

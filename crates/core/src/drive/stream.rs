@@ -1,0 +1,102 @@
+//! A stream that can be polled by one runtime after another.
+
+use super::Moves;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::catch_unwind;
+use std::pin::Pin;
+use std::sync::atomic::Ordering::SeqCst;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::runtime::{Handle, Id};
+
+/// A stream of a line: known to the runtime on which it was polled last.
+#[derive(Debug)]
+pub struct Stream {
+    io: TcpStream,
+    home: Home,
+    /// A runtime without I/O of its own: there the stream stays known to the one before.
+    cannot: Option<Id>,
+}
+
+/// How a stream knows that it is polled on another runtime.
+#[derive(Debug)]
+enum Home {
+    /// Its line is told to move, and has been so often.
+    Told(Moves, u64),
+    /// It looks each time.
+    Seen(Id),
+}
+
+impl Home {
+    fn has_moved(&mut self) -> bool {
+        match self {
+            Self::Told(moves, seen) => {
+                let before = std::mem::replace(seen, moves.load(SeqCst));
+                before != *seen
+            }
+            Self::Seen(id) => {
+                Handle::try_current().is_ok_and(|here| std::mem::replace(id, here.id()) != here.id())
+            }
+        }
+    }
+}
+
+impl Stream {
+    /// A stream of a line, and of the runtime that this is called on.
+    pub fn new(io: TcpStream, moves: Moves) -> Self {
+        let seen = moves.load(SeqCst);
+        Self { io, home: Home::Told(moves, seen), cannot: None }
+    }
+
+    /// A stream without a line: whoever polls it drives it. It is of the runtime that this is called on.
+    pub fn following(io: TcpStream) -> Self {
+        Self { io, home: Home::Seen(Handle::current().id()), cannot: None }
+    }
+
+    /// The stream, known to the runtime that polls it now.
+    fn here(&mut self) -> io::Result<Pin<&mut TcpStream>> {
+        if self.home.has_moved() {
+            let here = Handle::try_current().ok().map(|here| here.id());
+            if here.is_some() && here != self.cannot {
+                let same = std::net::TcpStream::from(self.io.as_fd().try_clone_to_owned()?);
+                match catch_unwind(|| TcpStream::from_std(same)) {
+                    Ok(io) => self.io = io?,
+                    Err(_) => self.cannot = here,
+                }
+            }
+        }
+        Ok(Pin::new(&mut self.io))
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.io.as_fd()
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.here()?.poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.here()?.poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.here()?.poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.here()?.poll_shutdown(cx)
+    }
+}
