@@ -1,7 +1,7 @@
 //! Locks that were not free when this keeper last joined them: what to expect of the next join.
 
+use crate::by_name::NameSet;
 use crate::name::LockName;
-use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 /// So many are remembered at most.
@@ -9,7 +9,7 @@ const AT_MOST: usize = 10_000;
 
 /// The locks. It may be wrong in both ways: that costs a request or a larger one, and nothing else.
 #[derive(Debug, Default)]
-pub struct Crowded(Mutex<HashSet<LockName>>);
+pub struct Crowded(Mutex<NameSet>);
 
 impl Crowded {
     /// Whether this one was not free.

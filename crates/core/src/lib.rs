@@ -11,6 +11,7 @@
 pub mod address;
 mod batch;
 mod by_claim;
+mod by_name;
 mod claim;
 mod clock;
 mod condition;
@@ -40,6 +41,7 @@ mod telemetry;
 
 pub use batch::{Batch, Batcher, send_apart};
 pub use by_claim::{Bits, ClaimMap, ClaimSet};
+pub use by_name::{NameMap, NameSet};
 pub use claim::{Claim, ClaimId, Demand, Hex, Holder, KeeperId, SHARED_LIMIT, Shape, Token};
 pub use clock::{Clock, Moment};
 pub use condition::Condition;

@@ -113,7 +113,8 @@ impl<Q: Queue> QueueEngine<Q> {
                 }
                 Err(error) if error.is_temporary() && tries < JOIN_TRIES => {
                     tries += 1;
-                    tokio::time::sleep(pause(attempt.claim().ttl)).await;
+                    // What seldom happens goes into a box of its own: a join is quicker the less there is to move.
+                    Box::pin(tokio::time::sleep(pause(attempt.claim().ttl))).await;
                 }
                 Err(error) => {
                     if matches!(error, Error::Mismatch { .. }) {
@@ -169,7 +170,7 @@ impl<Q: Queue> Engine for QueueEngine<Q> {
                 if !attempt.may_wait() {
                     return Ok(None);
                 }
-                ahead = self.wait(attempt, &joined, ahead).await?;
+                ahead = Box::pin(self.wait(attempt, &joined, ahead)).await?;
             }
             Ok(Some(Grant { token: joined.token }))
         })

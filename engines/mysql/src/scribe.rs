@@ -7,10 +7,9 @@ use crate::session::Session;
 use crate::text;
 use crate::user_lock::Key;
 use crate::wire::{Work, statement};
-use lockkeeper_core::{Claim, ClaimId, Clock, Holder, LockName, Moment, Result, Token, house};
+use lockkeeper_core::{Claim, ClaimId, Clock, Holder, LockName, Moment, NameMap, Result, Token, house};
 use mysql_async::Value;
 use mysql_async::prelude::Queryable;
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -25,7 +24,7 @@ const MOMENT: Duration = Duration::from_millis(50);
 /// The holds of one keeper.
 pub(crate) struct Scribe {
     pool: Pool,
-    book: Mutex<HashMap<LockName, Entry>>,
+    book: Mutex<NameMap<Entry>>,
     /// Held while rows are written: to remove one is to wait for that.
     writing: tokio::sync::Mutex<()>,
     granted: Notify,
@@ -54,7 +53,7 @@ impl Scribe {
         scribe
     }
 
-    fn book(&self) -> MutexGuard<'_, HashMap<LockName, Entry>> {
+    fn book(&self) -> MutexGuard<'_, NameMap<Entry>> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,7 +1,6 @@
 //! Which locks have company: where the short way, which asks one key only, would be in vain.
 
-use lockkeeper_core::{ClaimId, ClaimMap, LockName};
-use std::collections::HashMap;
+use lockkeeper_core::{ClaimId, ClaimMap, LockName, NameMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How often in a row a lock must be found free before the short way is tried again.
@@ -11,10 +10,10 @@ const ROOM: usize = 4_096;
 
 /// The locks that somebody contended for lately.
 #[derive(Debug, Default)]
-pub(crate) struct Crowds(Mutex<HashMap<LockName, u8>>);
+pub(crate) struct Crowds(Mutex<NameMap<u8>>);
 
 impl Crowds {
-    fn map(&self) -> MutexGuard<'_, HashMap<LockName, u8>> {
+    fn map(&self) -> MutexGuard<'_, NameMap<u8>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

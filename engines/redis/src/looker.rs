@@ -1,7 +1,7 @@
 //! One looker for each lock: of all who wait here for one lock, only the first asks the server.
 
-use lockkeeper_core::{ClaimId, LockName};
-use std::collections::{HashMap, VecDeque};
+use lockkeeper_core::{ClaimId, LockName, NameMap};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -12,7 +12,7 @@ const FORGOTTEN: Duration = Duration::from_secs(5);
 
 /// Who waits in this process, lock by lock.
 #[derive(Debug, Default)]
-pub struct Lookers(Mutex<HashMap<LockName, Line>>);
+pub struct Lookers(Mutex<NameMap<Line>>);
 
 #[derive(Debug)]
 struct Line {
@@ -30,7 +30,7 @@ pub struct Seat<'a> {
 }
 
 impl Lookers {
-    fn lines(&self) -> MutexGuard<'_, HashMap<LockName, Line>> {
+    fn lines(&self) -> MutexGuard<'_, NameMap<Line>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

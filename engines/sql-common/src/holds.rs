@@ -3,8 +3,8 @@
 //! A server's session locks are re-entrant per connection, so two claims of one process on one connection
 //! would both win. Here only one claim of a process at a time gets as far as the server.
 
-use lockkeeper_core::{Claim, ClaimId, Clock, Holder, LockName, Moment, Token};
-use std::collections::HashMap;
+use lockkeeper_core::{Claim, ClaimId, Clock, Holder, LockName, Moment, NameMap, Token};
+use std::collections::hash_map;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -79,7 +79,7 @@ pub enum Role {
 
 /// The map.
 #[derive(Debug)]
-pub struct Holds<C>(Mutex<HashMap<LockName, Entry<C>>>);
+pub struct Holds<C>(Mutex<NameMap<Entry<C>>>);
 
 impl<C> Default for Holds<C> {
     fn default() -> Self {
@@ -88,7 +88,7 @@ impl<C> Default for Holds<C> {
 }
 
 impl<C> Holds<C> {
-    fn book(&self) -> MutexGuard<'_, HashMap<LockName, Entry<C>>> {
+    fn book(&self) -> MutexGuard<'_, NameMap<Entry<C>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -146,12 +146,12 @@ impl<C> Holds<C> {
     /// Ends a hold or a reservation, and wakes one who waits for it.
     pub fn remove(&self, name: &LockName, id: ClaimId) -> bool {
         let mut book = self.book();
-        let Some(entry) = book.get_mut(name) else { return false };
-        if entry.hold.as_ref().is_none_or(|hold| hold.id != id) {
+        let hash_map::Entry::Occupied(mut line) = book.entry(name.clone()) else { return false };
+        if line.get().hold.as_ref().is_none_or(|hold| hold.id != id) {
             return false;
         }
-        entry.hold = None;
-        settle(&mut book, name);
+        line.get_mut().hold = None;
+        settle(line);
         true
     }
 
@@ -169,9 +169,9 @@ impl<C> Holds<C> {
     /// The representative stops, with or without the lock.
     pub fn stop_representing(&self, name: &LockName) {
         let mut book = self.book();
-        if let Some(entry) = book.get_mut(name) {
-            entry.represented = false;
-            settle(&mut book, name);
+        if let hash_map::Entry::Occupied(mut line) = book.entry(name.clone()) {
+            line.get_mut().represented = false;
+            settle(line);
         }
     }
 
@@ -197,13 +197,13 @@ fn fresh<C>(claim: &Claim) -> Hold<C> {
 }
 
 /// Wakes the next waiter of a lock that nobody here holds or stands for; forgets a lock without users.
-fn settle<C>(book: &mut HashMap<LockName, Entry<C>>, name: &LockName) {
-    let Some(entry) = book.get(name) else { return };
+fn settle<C>(line: hash_map::OccupiedEntry<'_, LockName, Entry<C>>) {
+    let entry = line.get();
     if entry.hold.is_some() || entry.represented {
         return;
     }
     entry.bell.notify_one();
     if Arc::strong_count(&entry.bell) == 1 {
-        book.remove(name);
+        line.remove();
     }
 }

@@ -127,12 +127,15 @@ impl<S: Connections> Inner<S> {
     /// The connection on which a claim is tried; `None` if all were in use for too long.
     async fn connection(&self, id: ClaimId) -> Result<Option<Arc<S::Connection>>> {
         if S::SHARED > 0 {
-            return self.shared(id).await.map(Some);
+            return match self.open_shared(id) {
+                Some(connection) => Ok(Some(connection)),
+                None => Box::pin(self.shared(id)).await.map(Some),
+            };
         }
         if let Ok(room) = self.room.try_acquire() {
             return self.check_out(room).await.map(Some);
         }
-        match tokio::time::timeout(self.limits.request, self.room.acquire()).await {
+        match Box::pin(tokio::time::timeout(self.limits.request, self.room.acquire())).await {
             Ok(Ok(room)) => self.check_out(room).await.map(Some),
             _ => Ok(None),
         }
@@ -140,9 +143,6 @@ impl<S: Connections> Inner<S> {
 
     /// A shared connection: one that has nothing to do, or another one as long as there may be more.
     async fn shared(&self, id: ClaimId) -> Result<Arc<S::Connection>> {
-        if let Some(connection) = self.open_shared(id) {
-            return Ok(connection);
-        }
         let _one_at_a_time = self.opening.lock().await;
         if let Some(connection) = self.open_shared(id) {
             return Ok(connection);
@@ -173,7 +173,7 @@ impl<S: Connections> Inner<S> {
         };
         let connection = match idle {
             Some(connection) => connection,
-            None => self.source.open().await?,
+            None => Box::pin(self.source.open()).await?,
         };
         room.forget();
         lock(&self.checked_out).push(Arc::clone(&connection));
@@ -404,7 +404,7 @@ impl<S: Connections> Race for Sessions<S> {
             }
             Err(error) => {
                 // Whether it was taken is not known, so it is freed.
-                inner.free(&claim.name, &connection).await;
+                Box::pin(inner.free(&claim.name, &connection)).await;
                 inner.holds.remove(&claim.name, claim.id);
                 Err(error)
             }
@@ -449,7 +449,7 @@ impl<S: Connections> Race for Sessions<S> {
         // One who gave up waiting must not get the lock after all, or the next one finds a ghost.
         let wait = lock(&self.0.waits).get(&claim.id).cloned();
         if let Some(wait) = wait {
-            let _ = tokio::time::timeout(self.0.limits.request, wait.lock()).await;
+            let _ = Box::pin(tokio::time::timeout(self.0.limits.request, wait.lock())).await;
         }
         let Some(hold) = self.0.holds.find(&claim.name, claim.id) else { return Ok(Left::NotThere) };
         let was_there = self.0.end(&claim.name, &hold).await;
