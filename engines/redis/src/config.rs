@@ -124,6 +124,15 @@ impl Greeting {
         Self { settings, ..self.clone() }
     }
 
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.tls
+    }
+
+    /// How a connection begins.
+    pub(crate) fn settings(&self) -> &RedisConnectionInfo {
+        &self.settings
+    }
+
     /// A client of that server.
     pub(crate) fn client(&self, host: &str, port: u16) -> RedisResult<Client> {
         let info = self.info(host, port)?;

@@ -28,6 +28,14 @@ impl Lane {
         }
     }
 
+    /// The number of the connection, where there is only one.
+    pub(crate) fn generation(&self) -> Option<u64> {
+        match self {
+            Self::One(link) => link.generation(),
+            Self::Cluster(_) => None,
+        }
+    }
+
     /// Runs scripts in one pipeline per server.
     pub(crate) async fn run_all(&self, requests: Vec<Request>) -> RedisResult<Vec<RedisResult<Value>>> {
         match self {

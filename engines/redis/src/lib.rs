@@ -5,6 +5,7 @@ mod config;
 mod crowd;
 mod durable;
 mod failure;
+mod fences;
 mod keys;
 mod lane;
 mod line;
@@ -36,6 +37,7 @@ pub mod parts {
 use crate::config::{Config, ENGINE, Topology};
 use crate::crowd::{Crowds, Places};
 use crate::durable::Durable;
+use crate::fences::Fences;
 use crate::lane::{Lane, Lanes};
 use crate::line::HolderLine;
 use crate::link::Ears;
@@ -180,6 +182,7 @@ async fn open_plain(config: &Config, time_limit: Duration, channel: String) -> R
         is_cluster,
         crowds: Crowds::default(),
         line: HolderLine::default(),
+        fences: Fences::default(),
     });
     let _ = behind.set(Arc::downgrade(&plain));
     Ok(plain)

@@ -5,13 +5,17 @@ use crate::failure::spoils_the_connection;
 use crate::lua::Request;
 use crate::target::{Spot, Target};
 use lockkeeper_core::BoxFuture;
+use lockkeeper_core::drive::{Drive, Moves, Stream, Watch, Watched};
 use rand::RngExt as _;
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, PushInfo, PushKind, RedisError, RedisResult};
 use redis::{ServerErrorKind, Value};
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -80,6 +84,8 @@ impl Drop for Inner {
 /// How long the first connection may take in all.
 const FIRST_PATIENCE: Duration = Duration::from_secs(5);
 
+static GENERATIONS: AtomicU64 = AtomicU64::new(1);
+
 /// Reported instead of a generation: the end of the link.
 const CLOSE: u64 = u64::MAX;
 
@@ -87,11 +93,25 @@ const CLOSE: u64 = u64::MAX;
 struct Live {
     generation: u64,
     connection: MultiplexedConnection,
+    /// What drives it, unless the driver does.
+    line: Option<Arc<Watched>>,
 }
 
 impl fmt::Debug for Live {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Live({})", self.generation)
+    }
+}
+
+/// Waits for the answer to a request on a connection that this drives.
+async fn ask<T>(line: Option<&Watched>, request: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    let Some(line) = line else { return request.await };
+    line.drive().come_here();
+    match line.ask(request).await {
+        Err(_) if line.was_late() => {
+            Err(io_error(std::io::ErrorKind::TimedOut, "the server did not answer in time"))
+        }
+        outcome => outcome,
     }
 }
 
@@ -118,6 +138,7 @@ impl Link {
         let (broken, reports) = mpsc::unbounded_channel();
         let time_limit = dial.time_limit;
         let minder = Minder {
+            watch: Watch::new(time_limit),
             dial,
             live: live_in,
             broken: broken.clone(),
@@ -144,6 +165,11 @@ impl Link {
         self.0.live.has_changed().is_err()
     }
 
+    /// The number of the connection there is now: no two connections of a process have the same.
+    pub(crate) fn generation(&self) -> Option<u64> {
+        self.0.live.borrow().as_ref().map(|live| live.generation)
+    }
+
     /// The connection, if there is one now.
     fn live_now(&self) -> Option<Live> {
         self.0.live.borrow().clone()
@@ -159,11 +185,11 @@ impl Link {
         }
     }
 
-    fn judge<T>(&self, live: &Live, outcome: &RedisResult<T>) {
+    fn judge<T>(&self, generation: u64, outcome: &RedisResult<T>) {
         if let Err(error) = outcome
             && spoils_the_connection(error)
         {
-            let _ = self.0.broken.send(live.generation);
+            let _ = self.0.broken.send(generation);
         }
     }
 
@@ -174,13 +200,22 @@ impl Link {
     /// # Errors
     /// What the server or the connection says.
     pub async fn command(&self, command: &Cmd) -> RedisResult<Value> {
+        self.send(command, None).await
+    }
+
+    async fn send(&self, command: &Cmd, only_on: Option<u64>) -> RedisResult<Value> {
         let mut live = match self.live_now() {
             Some(live) => live,
             // What seldom happens goes into a box of its own: a request is quicker the less there is to move.
             None => Box::pin(self.live()).await?,
         };
-        let outcome = live.connection.send_packed_command(command).await.and_then(Value::extract_error);
-        self.judge(&live, &outcome);
+        let Live { generation, connection, line } = &mut live;
+        if only_on.is_some_and(|only| only != *generation) {
+            return Err(io_error(std::io::ErrorKind::NotConnected, "the connection was replaced"));
+        }
+        let answer = ask(line.as_deref(), pin!(connection.send_packed_command(command))).await;
+        let outcome = answer.and_then(Value::extract_error);
+        self.judge(*generation, &outcome);
         outcome
     }
 
@@ -191,9 +226,9 @@ impl Link {
     /// # Errors
     /// What the server, the script or the connection says.
     pub async fn run(&self, request: &Request) -> RedisResult<Value> {
-        match self.command(&request.command).await {
+        match self.send(&request.command, request.only_on).await {
             Err(error) if is_unknown_script(&error) => {
-                Box::pin(async { self.command(&request.in_full()).await }).await
+                Box::pin(async { self.send(&request.in_full(), request.only_on).await }).await
             }
             outcome => outcome,
         }
@@ -206,11 +241,12 @@ impl Link {
     /// # Errors
     /// When the connection fails; what a server says to one command is in its place.
     pub async fn pipeline(&self, commands: &Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
-        let mut live = self.live().await?;
-        let outcome = live.connection.req_packed_commands(commands, 0, commands.len()).await;
-        self.judge(&live, &outcome);
+        let Live { generation, mut connection, line } = self.live().await?;
+        let sent = connection.req_packed_commands(commands, 0, commands.len());
+        let outcome = ask(line.as_deref(), sent).await;
+        self.judge(generation, &outcome);
         let replies: Vec<RedisResult<Value>> = outcome?.into_iter().map(Value::extract_error).collect();
-        replies.iter().for_each(|reply| self.judge(&live, reply));
+        replies.iter().for_each(|reply| self.judge(generation, reply));
         Ok(replies)
     }
 
@@ -278,6 +314,7 @@ impl Link {
 
 /// Keeps one connection alive, and replaces it.
 struct Minder {
+    watch: Watch,
     dial: Dial,
     live: watch::Sender<Option<Live>>,
     broken: mpsc::UnboundedSender<u64>,
@@ -293,10 +330,10 @@ impl Minder {
         let mut was_up = false;
         let started = std::time::Instant::now();
         loop {
-            self.generation += 1;
+            self.generation = GENERATIONS.fetch_add(1, Relaxed);
             match self.connect().await {
-                Ok(connection) => {
-                    self.live.send_replace(Some(Live { generation: self.generation, connection }));
+                Ok((connection, line)) => {
+                    self.live.send_replace(Some(Live { generation: self.generation, connection, line }));
                     match first.take() {
                         Some(first) => drop(first.send(Ok(()))),
                         None => self.say_that_we_are_back(was_up),
@@ -350,7 +387,7 @@ impl Minder {
         }
     }
 
-    async fn connect(&mut self) -> RedisResult<MultiplexedConnection> {
+    async fn connect(&mut self) -> RedisResult<(MultiplexedConnection, Option<Arc<Watched>>)> {
         let limit = self.dial.time_limit.max(Duration::from_millis(200));
         match tokio::time::timeout(limit, self.connect_at_last()).await {
             Ok(outcome) => outcome,
@@ -358,14 +395,9 @@ impl Minder {
         }
     }
 
-    async fn connect_at_last(&mut self) -> RedisResult<MultiplexedConnection> {
+    async fn connect_at_last(&mut self) -> RedisResult<(MultiplexedConnection, Option<Arc<Watched>>)> {
         self.spot = self.dial.target.find().await?;
-        let client = self.dial.greeting.client(&self.spot.0, self.spot.1)?;
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.dial.time_limit))
-            .set_response_timeout(Some(self.dial.time_limit))
-            .set_push_sender(self.push_sender());
-        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let (mut connection, line) = self.open().await?;
         if self.dial.target.must_be_master() {
             check_role(&mut connection).await?;
         }
@@ -377,7 +409,31 @@ impl Minder {
         if let Some(ears) = &self.dial.ears {
             connection.subscribe(&ears.channel).await?;
         }
-        Ok(connection)
+        Ok((connection, line))
+    }
+
+    /// A connection that nobody listens on is driven by whoever asks, who then needs no other task, and watched by the house,
+    /// which needs no timer for each request.
+    async fn open(&self) -> RedisResult<(MultiplexedConnection, Option<Arc<Watched>>)> {
+        let Dial { greeting, time_limit, ears, .. } = &self.dial;
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(*time_limit))
+            .set_push_sender(self.push_sender());
+        let (host, port) = (&*self.spot.0, self.spot.1);
+        if ears.is_some() || greeting.is_encrypted() {
+            let client = greeting.client(host, port)?;
+            let config = config.set_response_timeout(Some(*time_limit));
+            return Ok((client.get_multiplexed_async_connection_with_config(&config).await?, None));
+        }
+        let io = TcpStream::connect((host, port)).await?;
+        io.set_nodelay(true)?;
+        let moves = Moves::default();
+        let stream = Stream::new(io, Arc::clone(&moves));
+        let config = config.set_response_timeout(None);
+        let (connection, line) =
+            MultiplexedConnection::new_with_config(greeting.settings(), stream, config).await?;
+        let drive = Drive::start(line, moves, &Handle::current(), false);
+        Ok((connection, Some(self.watch.over(drive))))
     }
 
     fn push_sender(&self) -> impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static {

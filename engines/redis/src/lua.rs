@@ -24,6 +24,8 @@ impl Lua {
 pub struct Request {
     lua: &'static Lua,
     pub(crate) command: Cmd,
+    /// The connection it may be sent on, if not on any.
+    pub(crate) only_on: Option<u64>,
 }
 
 /// EVALSHA, the hash and the number of keys come before the keys.
@@ -37,14 +39,14 @@ impl Request {
         for key in keys {
             command.arg(key.as_ref());
         }
-        Self { lua, command }
+        Self { lua, command, only_on: None }
     }
 
     /// A run of the script on so many keys, which [`word`](Self::word) adds first; all together have about so many bytes.
     pub(crate) fn of(lua: &'static Lua, keys: usize, arguments: usize, bytes: usize) -> Self {
         let mut command = Cmd::with_capacity(WORDS_BEFORE_KEYS + keys + arguments, 64 + bytes);
         command.arg("EVALSHA").arg(&lua.hash).arg(keys);
-        Self { lua, command }
+        Self { lua, command, only_on: None }
     }
 
     /// Adds a key or an argument made of these pieces, written in place: they are most of what a request costs us.

@@ -5,6 +5,7 @@ pub(crate) mod short;
 use crate::config::ENGINE;
 use crate::crowd::Crowds;
 use crate::failure::failure;
+use crate::fences::Fences;
 use crate::keys::PlainKeys;
 use crate::lane::{Lane, Lanes};
 use crate::line::HolderLine;
@@ -17,11 +18,11 @@ use crate::view;
 use crate::wake::{Flights, Standing, Waiters};
 use lockkeeper_core::{
     Abilities, Answer, Claim, ClaimId, Clock, Error, Grant, Kept, Left, LockName, LockView, Race, Renewal,
-    Result, Token, house,
+    Result, house,
 };
-use redis::{RedisError, Value};
+use redis::{RedisError, RedisResult, Value};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 macro_rules! script {
     ($($part:literal),*) => {
@@ -34,19 +35,18 @@ macro_rules! script {
 }
 use script;
 
-static ATTEMPT: LazyLock<Lua> = script!("attempt_begin", "take", "attempt");
+static ATTEMPT: LazyLock<Lua> = script!("fence", "attempt_begin", "take", "attempt");
 static WAIT: LazyLock<Lua> = script!("mark", "wait");
 static LEAVE: LazyLock<Lua> = script!("leave", "wake", "leave_wake");
 static PASS: LazyLock<Lua> = script!("mark", "wake", "pass");
-static KEEP: LazyLock<Lua> = script!("keep");
+static KEEP: LazyLock<Lua> = script!("fence", "keep");
 static EVICT: LazyLock<Lua> = script!("wake", "evict");
 static LIST: LazyLock<Lua> = script!("list");
 
 /// How many locks one script renews: enough to spare the server most of the calls, few enough not to hold it up.
 const LOCKS_PER_SCRIPT: usize = 64;
-/// How long the last token is remembered after the lock was last taken or renewed; the server's clock must not be
-/// set back by more.
-const FENCE_MS: u64 = 600_000;
+/// Says to a script that the fence must follow the clock.
+const BY_CLOCK: &str = "1";
 
 /// Plain locks on Redis.
 #[derive(Debug)]
@@ -63,6 +63,7 @@ pub(crate) struct RedisPlain {
     pub(crate) flights: Flights,
     pub(crate) crowds: Crowds,
     pub(crate) line: HolderLine,
+    pub(crate) fences: Fences,
 }
 
 fn could_not(doing: &'static str) -> impl Fn(RedisError) -> Error {
@@ -71,11 +72,6 @@ fn could_not(doing: &'static str) -> impl Fn(RedisError) -> Error {
 
 fn milliseconds(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1)
-}
-
-/// How long a fence is remembered: never shorter than the hold it belongs to.
-fn fence_ms(ttl: Duration) -> u64 {
-    milliseconds(ttl) + FENCE_MS
 }
 
 impl RedisPlain {
@@ -150,7 +146,24 @@ impl RedisPlain {
         Ok(Request::new(&ATTEMPT, &[keys.lock, keys.fence, keys.waiting])
             .arg(self.value(claim).to_string())
             .arg(milliseconds(claim.ttl))
-            .arg(fence_ms(claim.ttl)))
+            .arg(BY_CLOCK))
+    }
+
+    /// An attempt at a lock for which nobody is known to wait.
+    async fn send_attempt_alone(&self, lane: &Lane, claim: &Claim) -> RedisResult<Value> {
+        let value = self.value(claim);
+        if let Some(durable) = &self.durable {
+            let attempt = AttemptAlone { claim: claim.clone(), value, counts_on: None };
+            return durable.run(attempt.alone()).await;
+        }
+        let (generation, now) = (lane.generation(), Instant::now());
+        let counts_on = generation.filter(|it| self.fences.may_count(&claim.name, *it, now));
+        let attempt = AttemptAlone { claim: claim.clone(), value, counts_on };
+        let reply = self.attempts.ask(&self.lanes, lane, attempt).await;
+        if let (Ok(Value::BulkString(_)), None, Some(generation)) = (&reply, counts_on, generation) {
+            self.fences.followed(&claim.name, generation, now);
+        }
+        reply
     }
 
     async fn send_attempt(&self, lane: &Lane, claim: &Claim, crowded: bool) -> Result<Value> {
@@ -161,11 +174,7 @@ impl RedisPlain {
                 Some(durable) => durable.run(request).await,
             }
         } else {
-            let attempt = AttemptAlone { claim: claim.clone(), value: self.value(claim) };
-            match &self.durable {
-                None => self.attempts.ask(&self.lanes, lane, attempt).await,
-                Some(durable) => durable.run(attempt.alone()).await,
-            }
+            self.send_attempt_alone(lane, claim).await
         };
         sent.map_err(could_not("take the lock"))
     }
@@ -213,15 +222,14 @@ impl Race for Shared<RedisPlain> {
                 Ok(Answer::Busy { free_in: left_ms.map(Duration::from_millis) })
             }
             other => {
-                let token = view::text(other).and_then(|token| token.parse().ok());
-                let Some(token) = token else {
+                let Some(token) = view::token(other) else {
                     let text = format!("{other:?}");
                     return Err(Error::permanent(ENGINE, "read the reply to an attempt", text));
                 };
                 if crowded {
                     self.crowds.found_free(&claim.name);
                 }
-                Ok(Answer::Granted(Grant { token: Token(token) }))
+                Ok(Answer::Granted(Grant { token }))
             }
         }
     }
@@ -255,7 +263,7 @@ impl Race for Shared<RedisPlain> {
             }
             let request = Request::new(&KEEP, &keys);
             requests.push(some.iter().fold(request, |request, Renewal { claim, ttl }| {
-                request.arg(self.value(claim).to_string()).arg(milliseconds(*ttl)).arg(fence_ms(*ttl))
+                request.arg(self.value(claim).to_string()).arg(milliseconds(*ttl))
             }));
         }
         let replies = match &self.durable {

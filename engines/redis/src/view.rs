@@ -23,6 +23,16 @@ pub fn text(value: &Value) -> Option<String> {
     }
 }
 
+/// A token, as the clock gives it or the fence counts it.
+pub(crate) fn token(value: &Value) -> Option<Token> {
+    match value {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        Value::BulkString(text) => std::str::from_utf8(text).ok()?.parse().ok(),
+        _ => None,
+    }
+    .map(Token)
+}
+
 /// A lock of the style 'queue'.
 pub(crate) fn queue(name: &str, reply: Value) -> Result<LockView> {
     let claims: Vec<(String, String, u64, u64)> =
@@ -57,7 +67,7 @@ pub(crate) fn plain(name: &str, reply: &Value) -> Option<LockView> {
     let Value::Array(words) = reply else { return None };
     let value = words.first().and_then(text)?;
     let left_ms = words.get(1).and_then(integer).and_then(|ms| u64::try_from(ms).ok());
-    let token = words.get(2).and_then(text).and_then(|token| token.parse().ok()).map(Token);
+    let token = words.get(2).and_then(token);
     let (id, holder, foreign) = match value.split_once(' ') {
         // A '*' says that somebody waits.
         Some((id, holder)) => (id.to_owned(), Holder::decode(holder.trim_end_matches('*')), false),

@@ -154,3 +154,44 @@ async fn redis_py_and_we_alternate_and_a_shared_counter_stays_exact() {
     assert_eq!(counted, 3 * EACH);
     assert!(tokens.is_sorted_by(|one, next| one < next));
 }
+
+async fn next_token(keeper: &lockkeeper_core::Keeper, name: &str) -> u64 {
+    let guard = keeper.mutex(name).lock().await.unwrap();
+    let token = guard.token().unwrap().0;
+    guard.release().await.unwrap();
+    token
+}
+
+#[tokio::test]
+async fn a_fence_counts_while_a_lock_is_taken_again_and_again_and_begins_at_the_clock_if_it_is_lost() {
+    let keeper = bare_keeper(&url()).await;
+    let mut direct = direct(REDIS.port()).await;
+    let first = next_token(&keeper, "plain/counted").await;
+    for more in 1..=3 {
+        assert_eq!(next_token(&keeper, "plain/counted").await, first + more);
+    }
+    let life: i64 = redis::cmd("PTTL").arg("{plain/counted}:fence").query_async(&mut direct).await.unwrap();
+    assert!(life > 500_000, "it is remembered for a while after the lock was last taken: {life} ms");
+    let _: () = redis::cmd("DEL").arg("{plain/counted}:fence").query_async(&mut direct).await.unwrap();
+    assert!(next_token(&keeper, "plain/counted").await > first + 3);
+    let life: i64 = redis::cmd("PTTL").arg("{plain/counted}:fence").query_async(&mut direct).await.unwrap();
+    assert!(life > 500_000, "and again: {life} ms");
+}
+
+/// What a keeper finds after a failover to a replica that was behind, or after a restart with older data.
+#[tokio::test]
+async fn a_fence_that_is_behind_after_a_new_connection_follows_the_clock() {
+    let redis = Redis::start();
+    let keeper = bare_keeper(&format!("{}?style=plain", redis.url())).await;
+    let mut token = 0;
+    for _ in 0..10 {
+        token = next_token(&keeper, "plain/behind").await;
+    }
+    let mut direct = direct(redis.port()).await;
+    let mut set = redis::cmd("SET");
+    let _: () = set.arg("{plain/behind}:fence").arg(token - 5).query_async(&mut direct).await.unwrap();
+    let mut kill = redis::cmd("CLIENT");
+    let _: i64 = kill.arg("KILL").arg("TYPE").arg("normal").query_async(&mut direct).await.unwrap();
+    until("it is connected again", async || keeper.inspect("plain/behind").await.is_ok()).await;
+    assert!(next_token(&keeper, "plain/behind").await > token);
+}

@@ -1,6 +1,6 @@
 //! The short ways of the style 'plain': what a lock that nobody waits for takes, alone or with others.
 
-use super::{ATTEMPT, LEAVE, fence_ms, milliseconds, script};
+use super::{ATTEMPT, BY_CLOCK, LEAVE, milliseconds, script};
 use crate::keys::PlainKeys;
 use crate::lua::{Lua, Request};
 use crate::together::Ask;
@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-static ATTEMPT_MANY: LazyLock<Lua> = script!("attempt_many_begin", "take", "attempt_many_end");
+static ATTEMPT_MANY: LazyLock<Lua> = script!("fence", "attempt_many_begin", "take", "attempt_many_end");
 static LEAVE_MANY: LazyLock<Lua> = script!("leave_many");
 
 /// About how many bytes an attempt takes.
@@ -49,6 +49,8 @@ impl fmt::Display for Content {
 pub(crate) struct AttemptAlone {
     pub(crate) claim: Claim,
     pub(crate) value: Content,
+    /// The connection on which the fence may count, if it may.
+    pub(crate) counts_on: Option<u64>,
 }
 
 impl AttemptAlone {
@@ -58,17 +60,20 @@ impl AttemptAlone {
     }
 
     fn add_arguments(&self, request: &mut Request) {
-        let ttl = self.claim.ttl;
         self.value.add_to(request);
-        request.number(milliseconds(ttl)).number(fence_ms(ttl));
+        request.number(milliseconds(self.claim.ttl));
+        if self.counts_on.is_none() {
+            request.word(&[BY_CLOCK]);
+        }
+        request.only_on = self.counts_on;
     }
 }
 
 impl Ask for AttemptAlone {
-    type Kind<'a> = (&'a str, Duration);
+    type Kind<'a> = (&'a str, Duration, Option<u64>);
 
-    fn kind(&self) -> (&str, Duration) {
-        (&self.value.line, self.claim.ttl)
+    fn kind(&self) -> (&str, Duration, Option<u64>) {
+        (&self.value.line, self.claim.ttl, self.counts_on)
     }
 
     fn alone(&self) -> Request {
@@ -82,9 +87,10 @@ impl Ask for AttemptAlone {
         let count = attempts.len();
         let mut request = Request::of(&ATTEMPT_MANY, 2 * count, count + 3, BYTES_EACH * count + BYTES);
         attempts.iter().for_each(|attempt| attempt.add_keys(&mut request));
-        if let Some(AttemptAlone { claim, value }) = attempts.first() {
+        if let Some(AttemptAlone { claim, value, counts_on }) = attempts.first() {
             value.add_rest_to(&mut request);
-            request.number(milliseconds(claim.ttl)).number(fence_ms(claim.ttl));
+            let by_clock = if counts_on.is_none() { BY_CLOCK } else { "" };
+            request.number(milliseconds(claim.ttl)).word(&[by_clock]).only_on = *counts_on;
         }
         attempts.iter().for_each(|attempt| attempt.value.add_id_to(&mut request));
         request
