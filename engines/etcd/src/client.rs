@@ -13,6 +13,7 @@ use crate::generated::{
 };
 use crate::keys::Key;
 use crate::members::{Member, Members};
+use crate::wire::{Unary, Wire};
 use futures_util::Stream;
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
@@ -55,7 +56,7 @@ pub(crate) struct Opened<T> {
 impl Client {
     pub(crate) fn new(config: Config) -> Self {
         Self {
-            members: Members::new(config.endpoints),
+            members: Members::new(config.endpoints, config.times.request),
             login: config.login,
             token: Mutex::new(None),
             times: config.times,
@@ -77,20 +78,20 @@ impl Client {
     }
 
     pub(crate) async fn txn(&self, request: &TxnRequest) -> Result<Answer<TxnResponse>, Failure> {
-        self.call(request, |channel, request| async move { kv(channel).txn(request).await }).await
+        self.unary(request, |channel, request| async move { kv(channel).txn(request).await }).await
     }
 
     /// Deletes one key; says whether it was there.
     pub(crate) async fn delete(&self, key: Key) -> Result<Answer<bool>, Failure> {
         let request = DeleteRangeRequest { key };
         let answer =
-            self.call(&request, |channel, request| async move { kv(channel).delete_range(request).await });
+            self.unary(&request, |channel, request| async move { kv(channel).delete_range(request).await });
         let Answer { value, retried } = answer.await?;
         Ok(Answer { value: value.deleted > 0, retried })
     }
 
     pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
-        let answer = self.call(&request, |channel, request| async move { kv(channel).range(request).await });
+        let answer = self.unary(&request, |channel, request| async move { kv(channel).range(request).await });
         Ok(answer.await?.value)
     }
 
@@ -153,31 +154,42 @@ impl Client {
         .await
     }
 
-    /// One request, sent to one server after another until one answers or the patience ends. Every request we
-    /// make may be repeated: claims are known by their ids (Law 4).
+    /// A call that goes over the wire where there is one.
+    async fn unary<Q: Unary + Clone, F: Sending<Q::Answer>>(
+        &self,
+        request: &Q,
+        send: impl Fn(Channel, Request<Q>) -> F,
+    ) -> Result<Answer<Q::Answer>, Failure> {
+        let mut tries = Tries::of(self);
+        loop {
+            let member = self.members.current();
+            let outcome = match &member.wire {
+                Some(wire) => self.over(wire, &member, request).await,
+                None => Box::pin(self.once(&member, request.clone(), &send)).await,
+            };
+            match outcome {
+                Ok(value) => return Ok(tries.answer(value)),
+                Err(failure) => Box::pin(tries.failed(&member, failure)).await?,
+            }
+        }
+    }
+
+    async fn over<Q: Unary>(&self, wire: &Wire, member: &Member, request: &Q) -> Result<Q::Answer, Failure> {
+        let token = self.token(member).await?;
+        wire.call(request, token).await.map_err(|failure| self.refused(failure))
+    }
+
     async fn call<Q: Clone, R, F: Sending<R>>(
         &self,
         request: &Q,
         send: impl Fn(Channel, Request<Q>) -> F,
     ) -> Result<Answer<R>, Failure> {
-        let give_up_at = Instant::now() + self.times.ttl / 2;
-        let mut tries = 0;
+        let mut tries = Tries::of(self);
         loop {
             let member = self.members.current();
-            let mut failure = match self.once(&member, request.clone(), &send).await {
-                Ok(value) => return Ok(Answer { value, retried: tries > 0 }),
-                Err(failure) => failure,
-            };
-            failure.retried = tries > 0;
-            tries += 1;
-            if !failure.may_pass() || Instant::now() >= give_up_at {
-                return Err(failure);
-            }
-            if !failure.is_about_login() {
-                self.members.avoid(member.index, failure.is_silence());
-            }
-            if tries % self.members.count() == 0 {
-                tokio::time::sleep(PAUSE).await;
+            match self.once(&member, request.clone(), &send).await {
+                Ok(value) => return Ok(tries.answer(value)),
+                Err(failure) => tries.failed(&member, failure).await?,
             }
         }
     }
@@ -190,11 +202,10 @@ impl Client {
     ) -> Result<R, Failure> {
         let limit = self.times.request;
         let mut request = Request::new(message);
-        request.set_timeout(limit);
         self.sign(member, request.metadata_mut()).await?;
         match timeout(limit, send(member.channel.clone(), request)).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
-            Ok(Err(status)) => Err(self.refused(status)),
+            Ok(Err(status)) => Err(self.refused(status.into())),
             Err(_) => Err(Failure::silence(limit)),
         }
     }
@@ -210,7 +221,7 @@ impl Client {
         self.sign(&member, request.metadata_mut()).await?;
         let failure = match timeout(limit, send(member.channel.clone(), request)).await {
             Ok(Ok(response)) => return Ok(Opened { answers: response.into_inner(), member: member.index }),
-            Ok(Err(status)) => self.refused(status),
+            Ok(Err(status)) => self.refused(status.into()),
             Err(_) => Failure::silence(limit),
         };
         self.members.avoid(member.index, failure.is_silence());
@@ -223,14 +234,20 @@ impl Client {
         member: &Member,
         metadata: &mut tonic::metadata::MetadataMap,
     ) -> Result<(), Failure> {
-        let Some(login) = &self.login else { return Ok(()) };
-        let known = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let token = match known {
-            Some(token) => token,
-            None => self.log_in(member, login).await?,
-        };
-        metadata.insert("token", token);
+        if let Some(token) = self.token(member).await? {
+            metadata.insert("token", token);
+        }
         Ok(())
+    }
+
+    /// The login's token, if there is a login.
+    async fn token(&self, member: &Member) -> Result<Option<MetadataValue<Ascii>>, Failure> {
+        let Some(login) = &self.login else { return Ok(None) };
+        let known = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match known {
+            Some(token) => Ok(Some(token)),
+            None => Box::pin(self.log_in(member, login)).await.map(Some),
+        }
     }
 
     async fn log_in(&self, member: &Member, login: &Login) -> Result<MetadataValue<Ascii>, Failure> {
@@ -249,13 +266,47 @@ impl Client {
     }
 
     /// A token that the server no longer takes is forgotten, so that the next try logs in again.
-    fn refused(&self, status: Status) -> Failure {
-        let mut failure = Failure::from(status);
+    fn refused(&self, mut failure: Failure) -> Failure {
         let stale = failure.is_about_login();
         if stale && self.token.lock().unwrap_or_else(PoisonError::into_inner).take().is_none() {
             failure.give_up();
         }
         failure
+    }
+}
+
+/// One request, sent to one server after another until one answers or the patience ends. Every request we make may be
+/// repeated: claims are known by their ids (Law 4).
+struct Tries<'a> {
+    client: &'a Client,
+    give_up_at: Instant,
+    count: usize,
+}
+
+impl<'a> Tries<'a> {
+    fn of(client: &'a Client) -> Self {
+        Self { client, give_up_at: Instant::now() + client.times.ttl / 2, count: 0 }
+    }
+
+    fn answer<T>(&self, value: T) -> Answer<T> {
+        Answer { value, retried: self.count > 0 }
+    }
+
+    /// Returns when it is time to try again.
+    async fn failed(&mut self, member: &Member, mut failure: Failure) -> Result<(), Failure> {
+        failure.retried = self.count > 0;
+        self.count += 1;
+        if !failure.may_pass() || Instant::now() >= self.give_up_at {
+            return Err(failure);
+        }
+        let members = &self.client.members;
+        if !failure.is_about_login() {
+            members.avoid(member.index, failure.is_silence());
+        }
+        if self.count.is_multiple_of(members.count()) {
+            tokio::time::sleep(PAUSE).await;
+        }
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@
 //! write costs a call to the system, a packet, and a wake of the server, which can begin only with the last. Here the first
 //! one waits until all tasks that are ready have had their turn.
 
+use crate::config::DEFAULT_PORT;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -24,13 +25,19 @@ pub(crate) struct Cork {
     waited: bool,
 }
 
+/// Connects to a server, as a URL names it.
+pub(crate) async fn dial(host: &str, port: Option<u16>) -> io::Result<TcpStream> {
+    // An IPv6 address has brackets in a URL only.
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let io = TcpStream::connect((host, port.unwrap_or(DEFAULT_PORT))).await?;
+    io.set_nodelay(true)?;
+    Ok(io)
+}
+
 impl Cork {
     /// Connects to the server.
-    pub(crate) async fn connect(host: &str, port: u16) -> io::Result<Self> {
-        // An IPv6 address has brackets in a URL only.
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let io = TcpStream::connect((host, port)).await?;
-        io.set_nodelay(true)?;
+    pub(crate) async fn connect(host: &str, port: Option<u16>) -> io::Result<Self> {
+        let io = dial(host, port).await?;
         Ok(Self { io, gathered: Vec::new(), sent: 0, waited: false })
     }
 
@@ -91,7 +98,7 @@ mod tests {
     async fn pair() -> (Cork, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (cork, other) = tokio::join!(Cork::connect("127.0.0.1", port), listener.accept());
+        let (cork, other) = tokio::join!(Cork::connect("127.0.0.1", Some(port)), listener.accept());
         (cork.unwrap(), other.unwrap().0)
     }
 

@@ -20,6 +20,7 @@ mod stream;
 mod together;
 mod value;
 mod watches;
+mod wire;
 
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{Abilities, CrashFrees, Engine, QueueEngine, Result};

@@ -1,10 +1,10 @@
 //! The servers of the cluster: which one gets the requests, and a new connection for one that fell silent.
 
-use crate::config::DEFAULT_PORT;
 use crate::cork::Cork;
+use crate::wire::Wire;
 use hyper_util::rt::TokioIo;
 use lockkeeper_core::house;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -30,6 +30,8 @@ struct Link {
     /// On the runtime that the keeper was made on, for requests from there: they need not change threads on their
     /// way out and back.
     near: Option<Lane>,
+    /// The same for single calls, where there is no TLS.
+    wire: Option<Arc<Wire>>,
 }
 
 /// A connection that lives on one runtime. It is opened when it is first used and again when it breaks.
@@ -45,12 +47,16 @@ struct Lane {
 pub(crate) struct Member {
     pub(crate) index: usize,
     pub(crate) channel: Channel,
+    /// For single calls, if there is one on this runtime.
+    pub(crate) wire: Option<Arc<Wire>>,
 }
 
 impl Members {
-    pub(crate) fn new(endpoints: Vec<Endpoint>) -> Self {
+    /// These servers; an answer may take so long.
+    pub(crate) fn new(endpoints: Vec<Endpoint>, limit: Duration) -> Self {
         let here = Handle::try_current().ok().filter(|here| here.id() != house::handle().id());
         let links = endpoints.into_iter().map(|endpoint| Link {
+            wire: here.as_ref().and_then(|_| wire(&endpoint, limit)),
             near: here.clone().map(|here| Lane::new(endpoint.clone(), here)),
             house: Lane::new(endpoint, house::handle().clone()),
         });
@@ -67,14 +73,15 @@ impl Members {
 
     pub(crate) fn current(&self) -> Member {
         let index = *self.current.borrow();
-        Member { index, channel: self.links[index].lane().channel() }
+        let (lane, wire) = self.links[index].lane();
+        Member { index, channel: lane.channel(), wire: wire.cloned() }
     }
 
     /// The server failed: the next one is used, unless somebody has moved on already. A silent connection may be
     /// dead without knowing, so it gets a successor.
     pub(crate) fn avoid(&self, index: usize, silent: bool) {
         if silent {
-            self.links[index].lane().replace();
+            self.links[index].lane().0.replace();
         }
         self.current.send_if_modified(|current| {
             let moves = *current == index && self.links.len() > 1;
@@ -87,10 +94,13 @@ impl Members {
 }
 
 impl Link {
-    /// The lane for requests from the runtime we are on.
-    fn lane(&self) -> &Lane {
+    /// What requests from the runtime we are on go over.
+    fn lane(&self) -> (&Lane, Option<&Arc<Wire>>) {
         let is_here = |lane: &&Lane| Handle::try_current().is_ok_and(|here| here.id() == lane.runtime.id());
-        self.near.as_ref().filter(is_here).unwrap_or(&self.house)
+        match self.near.as_ref().filter(is_here) {
+            Some(near) => (near, self.wire.as_ref()),
+            None => (&self.house, None),
+        }
     }
 }
 
@@ -112,11 +122,16 @@ impl Lane {
     }
 }
 
+fn wire(endpoint: &Endpoint, limit: Duration) -> Option<Arc<Wire>> {
+    let server = endpoint.uri();
+    let authority = server.authority().filter(|_| server.scheme_str() == Some("http"))?;
+    Some(Arc::new(Wire::new(authority.clone(), limit)))
+}
+
 fn connect(endpoint: &Endpoint, runtime: &Handle) -> Channel {
     let _there = runtime.enter();
     // As the driver's own, but with fewer writes.
     endpoint.connect_with_connector_lazy(service_fn(async |server: Uri| {
-        let port = server.port_u16().unwrap_or(DEFAULT_PORT);
-        Cork::connect(server.host().unwrap_or_default(), port).await.map(TokioIo::new)
+        Cork::connect(server.host().unwrap_or_default(), server.port_u16()).await.map(TokioIo::new)
     }))
 }

@@ -1,9 +1,9 @@
 //! Locks held by a connection and the runtimes that drive it: see the cases, which are those of every server.
 
-#[path = "../../sql-common/cases/runtimes.rs"]
+#[path = "../../../crates/conformance/cases/runtimes.rs"]
 mod cases;
 
-use cases::{LONG, STYLES, TTL, keeper, runtime};
+use cases::{HELD, LONG, TTL, keeper, runtime};
 use futures_util::FutureExt as _;
 use lockkeeper::State;
 use lockkeeper_testkit::MariaDb;
@@ -15,17 +15,17 @@ static SERVER: LazyLock<MariaDb> = LazyLock::new(|| MariaDb::start_with(&["--max
 
 #[test]
 fn a_lock_outlives_the_runtime_it_was_taken_on() {
-    cases::a_lock_outlives_the_runtime_it_was_taken_on(&SERVER.url());
+    cases::a_lock_outlives_the_runtime_it_was_taken_on(&SERVER.url(), &cases::HELD);
 }
 
 #[test]
 fn a_guard_dropped_while_its_runtime_stands_still_frees_the_lock() {
-    cases::a_guard_dropped_while_its_runtime_stands_still_frees_the_lock(&SERVER.url());
+    cases::a_guard_dropped_while_its_runtime_stands_still_frees_the_lock(&SERVER.url(), &cases::HELD);
 }
 
 #[test]
 fn a_runtime_without_io_can_lock_as_well() {
-    cases::a_runtime_without_io_can_lock_as_well(&SERVER.url());
+    cases::a_runtime_without_io_can_lock_as_well(&SERVER.url(), &cases::HELD);
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn a_loss_is_told_while_the_runtime_stands_still() {
 #[test]
 fn who_stands_still_in_the_middle_of_a_request_holds_up_nobody() {
     let (here, elsewhere) = (runtime(), runtime());
-    for style in STYLES {
+    for style in HELD {
         let (keeper, held) = elsewhere.block_on(async {
             let keeper = keeper(&SERVER.url(), style).await;
             let held = keeper.mutex("held").lock().await.expect("a grant");

@@ -1,6 +1,6 @@
 //! Locks held by a connection and the runtimes that drive it: see the cases, which are those of every server.
 
-#[path = "../../sql-common/cases/runtimes.rs"]
+#[path = "../../../crates/conformance/cases/runtimes.rs"]
 mod cases;
 
 use lockkeeper_testkit::Postgres;
@@ -11,17 +11,17 @@ static SERVER: LazyLock<Postgres> = LazyLock::new(|| Postgres::start_with(&["max
 
 #[test]
 fn a_lock_outlives_the_runtime_it_was_taken_on() {
-    cases::a_lock_outlives_the_runtime_it_was_taken_on(&SERVER.url());
+    cases::a_lock_outlives_the_runtime_it_was_taken_on(&SERVER.url(), &cases::HELD);
 }
 
 #[test]
 fn a_guard_dropped_while_its_runtime_stands_still_frees_the_lock() {
-    cases::a_guard_dropped_while_its_runtime_stands_still_frees_the_lock(&SERVER.url());
+    cases::a_guard_dropped_while_its_runtime_stands_still_frees_the_lock(&SERVER.url(), &cases::HELD);
 }
 
 #[test]
 fn a_runtime_without_io_can_lock_as_well() {
-    cases::a_runtime_without_io_can_lock_as_well(&SERVER.url());
+    cases::a_runtime_without_io_can_lock_as_well(&SERVER.url(), &cases::HELD);
 }
 
 #[test]

@@ -1,12 +1,13 @@
-//! Locks held by a connection and the runtimes that drive it: one that stands still or ends costs no lock and hides no loss.
-//! What is so on every server that has such styles.
+//! Connections and the runtimes that drive them: one that stands still or ends costs no lock and hides no loss. What is so
+//! on every server.
 
 use lockkeeper::{Guard, Keeper, State};
 use lockkeeper_testkit::wait_until;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
-pub(crate) const STYLES: [&str; 2] = ["session", "advisory"];
+/// The styles whose locks a connection holds.
+pub(crate) const HELD: [&str; 2] = ["session", "advisory"];
 pub(crate) const TTL: Duration = Duration::from_secs(2);
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
@@ -24,9 +25,9 @@ async fn lock(url: &str, style: &str, name: &str) -> Guard {
     keeper(url, style).await.mutex(name).lock().await.expect("a grant")
 }
 
-pub(crate) fn a_lock_outlives_the_runtime_it_was_taken_on(url: &str) {
+pub(crate) fn a_lock_outlives_the_runtime_it_was_taken_on(url: &str, styles: &[&str]) {
     let elsewhere = runtime();
-    for style in STYLES {
+    for style in styles {
         let here = runtime();
         let guard = here.block_on(lock(url, style, "outlives"));
         let stays = |while_it: &str| {
@@ -48,7 +49,7 @@ pub(crate) fn a_lock_outlives_the_runtime_it_was_taken_on(url: &str) {
 /// On a server of its own, since every connection of lockkeeper is ended there.
 pub(crate) fn a_loss_is_told_while_the_runtime_stands_still(url: &str, end_all: impl AsyncFn()) {
     let (here, elsewhere) = (runtime(), runtime());
-    for style in STYLES {
+    for style in HELD {
         let guard = here.block_on(async {
             let keeper = lockkeeper::connect(format!("{url}?style={style}")).await;
             keeper.expect("a keeper").mutex("told").lock().await.expect("a grant")
@@ -61,9 +62,9 @@ pub(crate) fn a_loss_is_told_while_the_runtime_stands_still(url: &str, end_all: 
     }
 }
 
-pub(crate) fn a_guard_dropped_while_its_runtime_stands_still_frees_the_lock(url: &str) {
+pub(crate) fn a_guard_dropped_while_its_runtime_stands_still_frees_the_lock(url: &str, styles: &[&str]) {
     let (here, elsewhere) = (runtime(), runtime());
-    for style in STYLES {
+    for style in styles {
         let guard = here.block_on(lock(url, style, "dropped"));
         drop(guard);
         let next =
@@ -72,9 +73,9 @@ pub(crate) fn a_guard_dropped_while_its_runtime_stands_still_frees_the_lock(url:
     }
 }
 
-pub(crate) fn a_runtime_without_io_can_lock_as_well(url: &str) {
+pub(crate) fn a_runtime_without_io_can_lock_as_well(url: &str, styles: &[&str]) {
     let (home, bare) = (runtime(), Builder::new_current_thread().enable_time().build().expect("a runtime"));
-    for style in STYLES {
+    for style in styles {
         let keeper = home.block_on(keeper(url, style));
         // More than once: what it cannot do it must not try again and fail.
         for _ in 0..2 {
