@@ -71,10 +71,6 @@ impl Seat {
     }
 }
 
-fn is_house(runtime: &Handle) -> bool {
-    runtime.id() == house::handle().id()
-}
-
 impl Drive {
     /// Drives the line on this runtime, until it is moved, ends or is closed; then it is dropped. It is never lent if it
     /// `listens`, that is if what the server says unasked must be heard at once.
@@ -107,8 +103,7 @@ impl Drive {
     /// Lets the caller's runtime drive, unless another user's does already.
     pub fn come_here(&self) {
         if self.is_home()
-            && let Ok(here) = Handle::try_current()
-            && !is_house(&here)
+            && let Some(here) = house::visitor()
         {
             self.0.move_to(&here);
         }
@@ -168,7 +163,7 @@ impl Inner {
             seat.home = home.id();
             seat.is_lent = false;
             seat.driver_waker = None;
-            self.at_house.store(is_house(home), SeqCst);
+            self.at_house.store(home.id() == house::handle().id(), SeqCst);
             self.moves.fetch_add(1, SeqCst) + 1
         };
         // A runtime that is about to end drops its new task at once, and then this goes on to the house.

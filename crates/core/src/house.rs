@@ -30,6 +30,11 @@ pub fn handle() -> &'static Handle {
     })
 }
 
+/// The runtime we are on, if it is a user's and not the house's.
+pub fn visitor() -> Option<Handle> {
+    Handle::try_current().ok().filter(|here| here.id() != handle().id())
+}
+
 /// Where a keeper's background tasks run.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {

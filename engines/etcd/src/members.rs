@@ -54,7 +54,7 @@ pub(crate) struct Member {
 impl Members {
     /// These servers; an answer may take so long.
     pub(crate) fn new(endpoints: Vec<Endpoint>, limit: Duration) -> Self {
-        let here = Handle::try_current().ok().filter(|here| here.id() != house::handle().id());
+        let here = house::visitor();
         let links = endpoints.into_iter().map(|endpoint| Link {
             wire: here.as_ref().and_then(|_| wire(&endpoint, limit)),
             near: here.clone().map(|here| Lane::new(endpoint.clone(), here)),

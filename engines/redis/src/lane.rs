@@ -116,11 +116,9 @@ impl Lanes {
     ) -> RedisResult<(Self, Option<Lane>)> {
         let plan = Plan::new(config, time_limit, ears);
         let house = plan.lane(house::handle(), true).await?;
-        let here = Handle::current();
-        let near = if here.id() == house::handle().id() {
-            None
-        } else {
-            Some((here.id(), plan.lane(&here, false).await?))
+        let near = match house::visitor() {
+            Some(here) => Some((here.id(), plan.lane(&here, false).await?)),
+            None => None,
         };
         let spare =
             if config.wait_replicas > 0 { Some(plan.lane(house::handle(), false).await?) } else { None };
