@@ -89,7 +89,7 @@ fn table(summaries: &[Summary]) -> String {
 /// What an overview asks of each engine: a heading, the workload, the size it prefers, and the figure.
 const QUESTIONS: &[(&str, Workload, usize, &str)] = &[
     ("alone, pairs/s", Workload::Uncontended, 1, "pairs/s"),
-    ("of the floor", Workload::Uncontended, 1, "× own floor, p50"),
+    ("of the floor", Workload::Uncontended, 1, "× own floor"),
     ("64 locks, pairs/s", Workload::Spread, 64, "pairs/s"),
     ("16 contend, hand-overs/s", Workload::Contended, 16, "hand-overs/s"),
     ("fairness (Jain)", Workload::Contended, 16, "Jain"),

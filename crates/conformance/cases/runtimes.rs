@@ -85,3 +85,24 @@ pub(crate) fn a_runtime_without_io_can_lock_as_well(url: &str, styles: &[&str]) 
         }
     }
 }
+
+/// The cases of every server as tests, in the file that has this one as its module `cases`.
+macro_rules! on_every_server {
+    ($server:expr, $styles:expr) => {
+        #[test]
+        fn a_lock_outlives_the_runtime_it_was_taken_on() {
+            cases::a_lock_outlives_the_runtime_it_was_taken_on(&$server.url(), $styles);
+        }
+
+        #[test]
+        fn a_guard_dropped_while_its_runtime_stands_still_frees_the_lock() {
+            cases::a_guard_dropped_while_its_runtime_stands_still_frees_the_lock(&$server.url(), $styles);
+        }
+
+        #[test]
+        fn a_runtime_without_io_can_lock_as_well() {
+            cases::a_runtime_without_io_can_lock_as_well(&$server.url(), $styles);
+        }
+    };
+}
+pub(crate) use on_every_server;

@@ -9,20 +9,7 @@ use tokio_postgres::NoTls;
 
 static SERVER: LazyLock<Postgres> = LazyLock::new(|| Postgres::start_with(&["max_connections=300"]));
 
-#[test]
-fn a_lock_outlives_the_runtime_it_was_taken_on() {
-    cases::a_lock_outlives_the_runtime_it_was_taken_on(&SERVER.url(), &cases::HELD);
-}
-
-#[test]
-fn a_guard_dropped_while_its_runtime_stands_still_frees_the_lock() {
-    cases::a_guard_dropped_while_its_runtime_stands_still_frees_the_lock(&SERVER.url(), &cases::HELD);
-}
-
-#[test]
-fn a_runtime_without_io_can_lock_as_well() {
-    cases::a_runtime_without_io_can_lock_as_well(&SERVER.url(), &cases::HELD);
-}
+cases::on_every_server!(SERVER, &cases::HELD);
 
 #[test]
 fn a_loss_is_told_while_the_runtime_stands_still() {

@@ -10,19 +10,4 @@ use std::sync::LazyLock;
 
 static SERVER: LazyLock<Redis> = LazyLock::new(Redis::start);
 
-const STYLES: &[&str] = &["queue", "plain"];
-
-#[test]
-fn a_lock_outlives_the_runtime_it_was_taken_on() {
-    cases::a_lock_outlives_the_runtime_it_was_taken_on(&SERVER.url(), STYLES);
-}
-
-#[test]
-fn a_guard_dropped_while_its_runtime_stands_still_frees_the_lock() {
-    cases::a_guard_dropped_while_its_runtime_stands_still_frees_the_lock(&SERVER.url(), STYLES);
-}
-
-#[test]
-fn a_runtime_without_io_can_lock_as_well() {
-    cases::a_runtime_without_io_can_lock_as_well(&SERVER.url(), STYLES);
-}
+cases::on_every_server!(SERVER, &["queue", "plain"]);
