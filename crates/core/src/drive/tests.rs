@@ -1,3 +1,5 @@
+//! Who drives while somebody asks: nobody waits for ever, whoever comes and goes.
+
 use super::{Drive, Moves};
 use crate::house;
 use std::future::poll_fn;
