@@ -15,7 +15,7 @@ mod waiting;
 use crate::floors::Floor;
 use crate::helper::{self, Task};
 use crate::runtime::{self, Threads};
-use crate::scale::{Limit, Scale};
+use crate::scale::Scale;
 use crate::summary::Sample;
 use crate::{Result, measure::Latencies};
 use lockkeeper::Abilities;
@@ -63,14 +63,6 @@ impl std::fmt::Display for Size {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.of.is_empty() { Ok(()) } else { write!(f, "{} {}", self.number, self.of) }
     }
-}
-
-/// A run of one client alone is cut into so many, between which the others have their turns: on which processors the system puts the
-/// two sides of a connection, and for how long, decides more than what is measured.
-const PARTS: usize = 4;
-
-fn part(limit: Limit) -> Limit {
-    Limit { turns: (limit.turns / PARTS as u64).max(1), time: limit.time / PARTS as u32 }
 }
 
 impl Workload {
@@ -138,7 +130,6 @@ impl Workload {
         match self {
             // Many holders are killed within one run.
             Self::Crash => 1,
-            Self::Uncontended => PARTS * scale.repetitions,
             Self::Processes | Self::Waiting | Self::Holding | Self::Pause => scale.long_repetitions,
             _ => scale.repetitions,
         }
@@ -172,7 +163,7 @@ impl Workload {
     pub(crate) fn run_here(self, url: &str, size: usize, scale: &Scale) -> Result<Sample> {
         match self {
             Self::Uncontended => {
-                runtime::run(Threads::One, scale.patience, uncontended::on_engine(url, part(scale.limit)))
+                runtime::run(Threads::One, scale.patience, uncontended::on_engine(url, scale.limit))
             }
             Self::Spread => {
                 runtime::run(Threads::Many, scale.patience, spread::on_engine(url, size, scale.limit))
@@ -205,10 +196,7 @@ impl Workload {
             Self::Spread => {
                 runtime::run(Threads::Many, scale.patience, spread::on_floor(floor, url, size, scale.limit))
             }
-            _ => {
-                let run = uncontended::on_floor(floor, url, part(scale.limit));
-                runtime::run(Threads::One, scale.patience, run)
-            }
+            _ => runtime::run(Threads::One, scale.patience, uncontended::on_floor(floor, url, scale.limit)),
         }
     }
 }
