@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use tokio::runtime::{Handle, Id};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinError};
 
 /// How often a line was told to move; its streams must know.
 pub type Moves = Arc<AtomicU64>;
@@ -59,6 +59,24 @@ struct Seat {
     is_lent: bool,
     /// How the driver is called back.
     driver_waker: Option<Waker>,
+}
+
+/// Opens a connection on this runtime, or on the house's if this one has no I/O of its own, which shows in a panic.
+///
+/// Cancel safety: the opening goes on.
+///
+/// # Errors
+/// When the runtime has ended.
+pub async fn open_on<T, F>(home: &Handle, connecting: impl Fn() -> F) -> Result<T, JoinError>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let opened = home.spawn(connecting()).await;
+    match opened {
+        Err(error) if error.is_panic() => house::handle().spawn(connecting()).await,
+        opened => opened,
+    }
 }
 
 impl Seat {

@@ -9,15 +9,13 @@ use crate::generated::{
     DeleteRangeRequest, DeleteRangeResponse, RangeRequest, RangeResponse, TxnRequest, TxnResponse,
 };
 use h2::client::SendRequest;
-use lockkeeper_core::drive::{Drive, Moves, Stream, Watch, Watched};
-use lockkeeper_core::house;
+use lockkeeper_core::drive::{Drive, Moves, Stream, Watch, Watched, open_on};
 use prost::Message;
 use std::io;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::task::JoinError;
 use tonic::codegen::Bytes;
 use tonic::codegen::http::uri::{Authority, PathAndQuery, Scheme};
 use tonic::codegen::http::{self, HeaderMap, HeaderValue, Request, Uri, header};
@@ -132,12 +130,7 @@ impl Wire {
         }
         let connecting =
             || tokio::time::timeout(self.limit, connect(self.authority.clone(), self.watch.clone()));
-        let mut opened = Handle::current().spawn(connecting()).await;
-        if opened.as_ref().is_err_and(JoinError::is_panic) {
-            // A runtime without I/O of its own.
-            opened = house::handle().spawn(connecting()).await;
-        }
-        match opened {
+        match open_on(&Handle::current(), connecting).await {
             Ok(Ok(Ok(live))) => {
                 let live = Arc::new(live);
                 *self.live() = Some(Arc::clone(&live));

@@ -3,7 +3,7 @@
 use crate::config::{Backends, Host, Settings};
 use crate::drive::{self, Hangup};
 use crate::fault::{ENGINE, fault, too_late};
-use lockkeeper_core::drive::{Moves, Stream, Watched};
+use lockkeeper_core::drive::{Moves, Stream, Watched, open_on};
 use lockkeeper_core::{Error, Lifeline, Result, house};
 use lockkeeper_sql_common::dial;
 use std::pin::pin;
@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::task::JoinError;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Notification, Row, SimpleQueryMessage, Statement};
@@ -89,11 +88,7 @@ impl Session {
     ) -> Result<Arc<Self>> {
         let connecting =
             || Self::connect_to_any(Arc::clone(&settings), statements, messages.clone(), patient);
-        let mut opened = home.spawn(connecting()).await;
-        if opened.as_ref().is_err_and(JoinError::is_panic) {
-            // A runtime without I/O of its own.
-            opened = house::handle().spawn(connecting()).await;
-        }
+        let opened = open_on(home, connecting).await;
         opened.unwrap_or_else(|gone| Err(Error::temporary(ENGINE, "connect", gone)))
     }
 
