@@ -2,6 +2,7 @@
 
 mod cluster;
 mod config;
+mod connection;
 mod crowd;
 mod durable;
 mod failure;
@@ -14,11 +15,13 @@ mod looker;
 mod lua;
 mod plain;
 mod queue;
+mod reply;
 mod shared;
 mod target;
 mod together;
 mod view;
 mod wake;
+mod wire;
 
 /// The parts that other engines on Redis servers are built of.
 pub mod parts {

@@ -1,21 +1,19 @@
 //! A connection to one server that comes back by itself, to a master only.
 
 use crate::config::Greeting;
+use crate::connection::Connection;
 use crate::failure::spoils_the_connection;
 use crate::lua::Request;
 use crate::target::{Spot, Target};
 use lockkeeper_core::BoxFuture;
-use lockkeeper_core::drive::{Drive, Moves, Stream, Watch, Watched};
+use lockkeeper_core::drive::Watch;
 use rand::RngExt as _;
-use redis::aio::{ConnectionLike as _, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, PushInfo, PushKind, RedisError, RedisResult};
-use redis::{ServerErrorKind, Value};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, ErrorKind, Pipeline, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value};
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -92,26 +90,12 @@ const CLOSE: u64 = u64::MAX;
 #[derive(Clone)]
 struct Live {
     generation: u64,
-    connection: MultiplexedConnection,
-    /// What drives it, unless the driver does.
-    line: Option<Arc<Watched>>,
+    connection: Connection,
 }
 
 impl fmt::Debug for Live {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Live({})", self.generation)
-    }
-}
-
-/// Waits for the answer to a request on a connection that this drives.
-async fn ask<T>(line: Option<&Watched>, request: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    let Some(line) = line else { return request.await };
-    line.drive().come_here();
-    match line.ask(request).await {
-        Err(_) if line.was_late() => {
-            Err(io_error(std::io::ErrorKind::TimedOut, "the server did not answer in time"))
-        }
-        outcome => outcome,
     }
 }
 
@@ -209,12 +193,11 @@ impl Link {
             // What seldom happens goes into a box of its own: a request is quicker the less there is to move.
             None => Box::pin(self.live()).await?,
         };
-        let Live { generation, connection, line } = &mut live;
+        let Live { generation, connection } = &mut live;
         if only_on.is_some_and(|only| only != *generation) {
             return Err(io_error(std::io::ErrorKind::NotConnected, "the connection was replaced"));
         }
-        let answer = ask(line.as_deref(), pin!(connection.send_packed_command(command))).await;
-        let outcome = answer.and_then(Value::extract_error);
+        let outcome = connection.send(command).await;
         self.judge(*generation, &outcome);
         outcome
     }
@@ -241,11 +224,10 @@ impl Link {
     /// # Errors
     /// When the connection fails; what a server says to one command is in its place.
     pub async fn pipeline(&self, commands: &Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
-        let Live { generation, mut connection, line } = self.live().await?;
-        let sent = connection.req_packed_commands(commands, 0, commands.len());
-        let outcome = ask(line.as_deref(), sent).await;
+        let Live { generation, mut connection } = self.live().await?;
+        let outcome = connection.send_all(commands).await;
         self.judge(generation, &outcome);
-        let replies: Vec<RedisResult<Value>> = outcome?.into_iter().map(Value::extract_error).collect();
+        let replies = outcome?;
         replies.iter().for_each(|reply| self.judge(generation, reply));
         Ok(replies)
     }
@@ -332,8 +314,8 @@ impl Minder {
         loop {
             self.generation = GENERATIONS.fetch_add(1, Relaxed);
             match self.connect().await {
-                Ok((connection, line)) => {
-                    self.live.send_replace(Some(Live { generation: self.generation, connection, line }));
+                Ok(connection) => {
+                    self.live.send_replace(Some(Live { generation: self.generation, connection }));
                     match first.take() {
                         Some(first) => drop(first.send(Ok(()))),
                         None => self.say_that_we_are_back(was_up),
@@ -387,7 +369,7 @@ impl Minder {
         }
     }
 
-    async fn connect(&mut self) -> RedisResult<(MultiplexedConnection, Option<Arc<Watched>>)> {
+    async fn connect(&mut self) -> RedisResult<Connection> {
         let limit = self.dial.time_limit.max(Duration::from_millis(200));
         match tokio::time::timeout(limit, self.connect_at_last()).await {
             Ok(outcome) => outcome,
@@ -395,45 +377,14 @@ impl Minder {
         }
     }
 
-    async fn connect_at_last(&mut self) -> RedisResult<(MultiplexedConnection, Option<Arc<Watched>>)> {
+    async fn connect_at_last(&mut self) -> RedisResult<Connection> {
         self.spot = self.dial.target.find().await?;
-        let (mut connection, line) = self.open().await?;
-        if self.dial.target.must_be_master() {
-            check_role(&mut connection).await?;
-        }
-        // A server that still loads its data greets us all the same; this waits until it serves.
-        connection.send_packed_command(&redis::cmd("PING")).await?.extract_error()?;
-        if let Some(check) = &self.dial.check {
-            (check.0)(connection.clone()).await?;
-        }
-        if let Some(ears) = &self.dial.ears {
-            connection.subscribe(&ears.channel).await?;
-        }
-        Ok((connection, line))
-    }
-
-    /// A connection that nobody listens on is driven by whoever asks, who then needs no other task, and watched by the house,
-    /// which needs no timer for each request.
-    async fn open(&self) -> RedisResult<(MultiplexedConnection, Option<Arc<Watched>>)> {
-        let Dial { greeting, time_limit, ears, .. } = &self.dial;
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(*time_limit))
-            .set_push_sender(self.push_sender());
-        let (host, port) = (&*self.spot.0, self.spot.1);
-        if ears.is_some() || greeting.is_encrypted() {
-            let client = greeting.client(host, port)?;
-            let config = config.set_response_timeout(Some(*time_limit));
-            return Ok((client.get_multiplexed_async_connection_with_config(&config).await?, None));
-        }
-        let io = TcpStream::connect((host, port)).await?;
-        io.set_nodelay(true)?;
-        let moves = Moves::default();
-        let stream = Stream::new(io, Arc::clone(&moves));
-        let config = config.set_response_timeout(None);
-        let (connection, line) =
-            MultiplexedConnection::new_with_config(greeting.settings(), stream, config).await?;
-        let drive = Drive::start(line, moves, &Handle::current(), false);
-        Ok((connection, Some(self.watch.over(drive))))
+        let (generation, broken) = (self.generation, self.broken.clone());
+        let ended = move || {
+            let _ = broken.send(generation);
+        };
+        let spot = (&*self.spot.0, self.spot.1);
+        Connection::open(spot, &self.dial, &self.watch, self.push_sender(), ended).await
     }
 
     fn push_sender(&self) -> impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static {
@@ -454,28 +405,6 @@ impl Minder {
             Ok(())
         }
     }
-}
-
-/// A replica may be behind, and a writable one would even take our claims: never lock there. HELLO tells the
-/// role without asking for any permission.
-async fn check_role(connection: &mut MultiplexedConnection) -> RedisResult<()> {
-    let reply = connection.send_packed_command(&redis::cmd("HELLO")).await?.extract_error()?;
-    let fields = reply.as_map_iter().into_iter().flatten();
-    let role = fields
-        .filter(|(key, _)| text_of(key).as_deref() == Some("role"))
-        .find_map(|(_, value)| text_of(value));
-    match role.as_deref() {
-        Some("master") => Ok(()),
-        role => Err(RedisError::from((
-            ErrorKind::Server(ServerErrorKind::ReadOnly),
-            "this server is not a master, and locks are safe on a master only",
-            format!("its role is '{}'", role.unwrap_or("unknown")),
-        ))),
-    }
-}
-
-fn text_of(value: &Value) -> Option<String> {
-    redis::from_redis_value_ref(value).ok()
 }
 
 pub(crate) fn is_unknown_script(error: &RedisError) -> bool {
