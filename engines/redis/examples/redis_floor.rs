@@ -1,5 +1,5 @@
-//! Measures, in one run, the raw pair (SET NX PX, then compare-and-delete by EVALSHA) against the styles 'queue' and
-//! 'plain', and then hand-overs under contention.
+//! Measures, in one run, the raw pair (SET NX PX, then compare-and-delete by EVALSHA) on the driver's connection against the styles
+//! 'queue' and 'plain', and then hand-overs under contention. 'bare' is the raw pair on a connection of ours.
 //!
 //!     cargo run --release -p lockkeeper-redis --example redis_floor [THREADS [SECONDS [URL]]]
 //!
@@ -10,10 +10,11 @@
 use hdrhistogram::Histogram;
 use lockkeeper_core::Keeper;
 use lockkeeper_core::address::Address;
+use lockkeeper_redis::parts::{Dial, Greeting, Link, Target, spot};
 use lockkeeper_testkit::Redis;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
-use redis::{IntoConnectionInfo as _, ProtocolVersion};
+use redis::{Cmd, IntoConnectionInfo as _, ProtocolVersion};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -59,7 +60,16 @@ async fn raw(url: &str) -> MultiplexedConnection {
     client.get_multiplexed_async_connection().await.expect("a connection")
 }
 
-/// Pairs per second of raw, queue and plain, each with so many tasks on their own locks, in turns.
+/// The connection of ours that the engine uses.
+async fn bare(url: &str) -> Link {
+    let mut address = Address::parse(url).expect("a URL");
+    let greeting = Greeting::read(&mut address).expect("a URL");
+    let target = Target::Fixed(spot(&address.hosts[0]));
+    let dial = Dial { target, greeting, time_limit: TTL, ears: None, check: None };
+    Link::start(&tokio::runtime::Handle::current(), dial).await.expect("a connection")
+}
+
+/// Pairs per second of raw, bare, queue and plain, each with so many tasks on their own locks, in turns.
 async fn pairs(url: &str, tasks: usize, length: Duration) {
     let connection = raw(url).await;
     let script: String = redis::cmd("SCRIPT")
@@ -68,14 +78,16 @@ async fn pairs(url: &str, tasks: usize, length: Duration) {
         .query_async(&mut connection.clone())
         .await
         .expect("the script is loaded");
+    let link = bare(url).await;
     let queue = keeper(url).await;
     let plain = keeper(&format!("{url}?style=plain")).await;
-    let mut turns: [Vec<Turn>; 3] = Default::default();
+    let mut turns: [Vec<Turn>; 4] = Default::default();
     let rounds = (length.as_secs_f64() / SLICE.as_secs_f64()).ceil().max(1.0) as usize;
     // The first round only warms up.
     for round in 0..=rounds {
         let turn = [
             turn(&connection, tasks, |task| raw_pair(connection.clone(), script.clone(), task)).await,
+            turn(&connection, tasks, |task| bare_pair(link.clone(), script.clone(), task)).await,
             turn(&connection, tasks, |task| pair(queue.clone(), task)).await,
             turn(&connection, tasks, |task| pair(plain.clone(), task)).await,
         ];
@@ -86,7 +98,7 @@ async fn pairs(url: &str, tasks: usize, length: Duration) {
     println!("{tasks:>3} tasks, {rounds} turns of {SLICE:?} each; medians (and quarters)");
     let rates = |turns: &[Turn]| turns.iter().map(|turn| turn.rate).collect::<Vec<f64>>();
     let floor = rates(&turns[0]);
-    for (style, turns) in ["raw", "queue", "plain"].into_iter().zip(&turns) {
+    for (style, turns) in ["raw", "bare", "queue", "plain"].into_iter().zip(&turns) {
         let rates = rates(turns);
         let ratios = rates.iter().zip(&floor).map(|(rate, floor)| rate / floor).collect();
         let [_, server_us, _] = quarters(turns.iter().map(|turn| turn.server_us).collect());
@@ -160,6 +172,7 @@ where
 
 enum Repeat {
     Raw { connection: MultiplexedConnection, script: String, key: String },
+    Bare { link: Link, script: String, key: String },
     Ours { keeper: Keeper, name: String },
 }
 
@@ -167,23 +180,37 @@ async fn raw_pair(connection: MultiplexedConnection, script: String, task: usize
     Repeat::Raw { connection, script, key: format!("raw/{task}") }
 }
 
+async fn bare_pair(link: Link, script: String, task: usize) -> Repeat {
+    Repeat::Bare { link, script, key: format!("raw/{task}") }
+}
+
 async fn pair(keeper: Keeper, task: usize) -> Repeat {
     Repeat::Ours { keeper, name: format!("pair/{task}") }
+}
+
+/// What takes a lock and what frees it.
+fn raw_commands(key: &str, script: &str) -> (Cmd, Cmd) {
+    let value = lockkeeper_core::ClaimId::random().to_string();
+    let (mut set, mut free) = (redis::cmd("SET"), redis::cmd("EVALSHA"));
+    set.arg(key).arg(&value).arg("NX").arg("PX").arg(10_000);
+    free.arg(script).arg(1).arg(key).arg(&value);
+    (set, free)
 }
 
 impl Repeat {
     async fn once(&mut self) {
         match self {
             Self::Raw { connection, script, key } => {
-                let value = lockkeeper_core::ClaimId::random().to_string();
-                let mut set = redis::cmd("SET");
-                set.arg(&*key).arg(&value).arg("NX").arg("PX").arg(10_000);
+                let (set, free) = raw_commands(key, script);
                 let set: Option<String> = set.query_async(connection).await.expect("SET");
                 assert!(set.is_some());
-                let mut free = redis::cmd("EVALSHA");
-                free.arg(&*script).arg(1).arg(&*key).arg(&value);
                 let freed: i64 = free.query_async(connection).await.expect("EVALSHA");
                 assert_eq!(freed, 1);
+            }
+            Self::Bare { link, script, key } => {
+                let (set, free) = raw_commands(key, script);
+                assert_eq!(link.command(&set).await, Ok(redis::Value::Okay));
+                assert_eq!(link.command(&free).await, Ok(redis::Value::Int(1)));
             }
             Self::Ours { keeper, name } => {
                 let guard = keeper.mutex(name.as_str()).lock().await.expect("a lock");

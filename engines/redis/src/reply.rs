@@ -92,7 +92,19 @@ impl<'a> Reader<'a> {
 }
 
 fn number(line: &[u8]) -> RedisResult<i64> {
-    std::str::from_utf8(line).ok().and_then(|line| line.parse().ok()).ok_or_else(no_reply)
+    let (digits, is_negative) = match line.split_first() {
+        Some((b'-', digits)) => (digits, true),
+        _ => (line, false),
+    };
+    let add = |number: i64, byte: &u8| {
+        let digit = i64::from(byte.wrapping_sub(b'0'));
+        let digit = Some(digit).filter(|digit| *digit < 10)?;
+        // Downwards, where there is room for one more.
+        number.checked_mul(10)?.checked_sub(digit)
+    };
+    let number = digits.iter().try_fold(0, add).filter(|_| !digits.is_empty());
+    let number = if is_negative { number } else { number.and_then(i64::checked_neg) };
+    number.ok_or_else(no_reply)
 }
 
 /// `None` for what there is not.
@@ -119,6 +131,8 @@ mod tests {
     const WHOLE: &[&str] = &[
         ":17\r\n",
         ":-3\r\n",
+        ":9223372036854775807\r\n",
+        ":-9223372036854775808\r\n",
         "_\r\n",
         "+OK\r\n",
         "+PONG\r\n",

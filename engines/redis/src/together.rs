@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 /// How many requests of one kind may be under way before others gather: so many tasks do not wait for each other.
 const AT_ONCE: usize = 3;
 /// How many locks one script serves: enough to spare the server most of the calls, few enough not to hold it up.
-const AT_MOST: usize = 32;
+const AT_MOST: usize = 64;
 
 /// What a task asks of one lock: the same by a script of its own and by one for many.
 pub(crate) trait Ask: Clone + Send + Sync + 'static {

@@ -4,6 +4,9 @@
 //! lock costs on our side. So the driver greets the server and writes the commands, and what goes to and fro after that is
 //! ours.
 
+#[cfg(test)]
+mod tests;
+
 use crate::link::io_error;
 use crate::reply;
 use lockkeeper_core::drive::Stream;
