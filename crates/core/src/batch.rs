@@ -87,6 +87,8 @@ struct Inner<B: Batch> {
 
 struct State<B: Batch> {
     under_way: usize,
+    /// How many of those under way are of tasks that came alone.
+    alone: usize,
     /// How many of those under way have yet to take who gathered.
     starting: usize,
     gathered: VecDeque<Gathered<B>>,
@@ -112,14 +114,15 @@ struct Gathered<B: Batch> {
 /// How an ask goes.
 enum Way<B: Batch> {
     Alone(B::Ask),
-    Gathered { answer: oneshot::Receiver<B::Answer>, starts: bool },
+    /// It is sure to be taken if a request is under way, or starts, that no task can hold up.
+    Gathered { answer: oneshot::Receiver<B::Answer>, starts: bool, is_sure: bool },
 }
 
 impl<B: Batch> Batcher<B> {
     /// Batches that are sent on this runtime, as many at once as told: enough that few tasks do not wait for each
     /// other, few enough that many gather.
     pub fn new(batch: B, runtime: Handle, at_once: usize) -> Self {
-        let state = State { under_way: 0, starting: 0, gathered: VecDeque::new(), crowded: false };
+        let state = State { under_way: 0, alone: 0, starting: 0, gathered: VecDeque::new(), crowded: false };
         Self(Arc::new(Inner { batch, runtime, at_once: at_once.max(1), state: Mutex::new(state) }))
     }
 
@@ -132,9 +135,13 @@ impl<B: Batch> Batcher<B> {
                 let _turn = Turn(Arc::clone(&self.0));
                 self.0.batch.send_alone(ask).await
             }
-            Way::Gathered { mut answer, starts } => {
+            Way::Gathered { mut answer, starts, is_sure } => {
                 if starts {
                     Flight::start(&self.0);
+                }
+                // Spares a timer.
+                if is_sure {
+                    return answer.await.ok();
                 }
                 loop {
                     match timeout(PATIENCE, &mut answer).await {
@@ -170,13 +177,14 @@ impl<B: Batch> Inner<B> {
         let has_room = state.under_way < self.at_once;
         if has_room && !state.crowded {
             state.under_way += 1;
+            state.alone += 1;
             return Way::Alone(ask);
         }
         let (sender, answer) = oneshot::channel();
         state.gathered.push_back(Gathered { ask, answer: sender });
         let starts = has_room && state.starts(self.at_most());
         state.under_way += usize::from(starts);
-        Way::Gathered { answer, starts }
+        Way::Gathered { answer, starts, is_sure: state.under_way > state.alone }
     }
 
     /// Those who travel next, without those who have gone. If there are none, the right to be under way ends here.
@@ -218,6 +226,7 @@ impl<B: Batch> Drop for Turn<B> {
     fn drop(&mut self) {
         let mut state = self.0.state();
         let starts = state.starts(self.0.at_most());
+        state.alone -= 1;
         state.under_way -= usize::from(!starts);
         drop(state);
         if starts {
