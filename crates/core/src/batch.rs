@@ -115,7 +115,11 @@ struct Gathered<B: Batch> {
 enum Way<B: Batch> {
     Alone(B::Ask),
     /// It is sure to be taken if a request is under way, or starts, that no task can hold up.
-    Gathered { answer: oneshot::Receiver<B::Answer>, starts: bool, is_sure: bool },
+    Gathered {
+        answer: oneshot::Receiver<B::Answer>,
+        starts: bool,
+        is_sure: bool,
+    },
 }
 
 impl<B: Batch> Batcher<B> {

@@ -1,16 +1,47 @@
 //! One connection: how it is opened, and what is sent on it.
 
 use crate::link::{Dial, io_error};
+use crate::lua::Request;
 use crate::wire::Wire;
 use lockkeeper_core::drive::{Drive, Moves, Stream, Watch, Watched};
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, PushInfo, RedisError, RedisResult};
 use redis::{ServerErrorKind, Value};
+use std::borrow::Cow;
 use std::os::fd::AsFd as _;
 use std::pin::pin;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
+
+/// What can be sent: a command of the driver's, or a script.
+pub(crate) trait Words: Sync {
+    /// Writes it as it is sent.
+    fn write(&self, out: &mut Vec<u8>);
+
+    /// It as a command of the driver's.
+    fn command(&self) -> Cow<'_, Cmd>;
+}
+
+impl Words for Cmd {
+    fn write(&self, out: &mut Vec<u8>) {
+        self.write_packed_command(out);
+    }
+
+    fn command(&self) -> Cow<'_, Cmd> {
+        Cow::Borrowed(self)
+    }
+}
+
+impl Words for Request {
+    fn write(&self, out: &mut Vec<u8>) {
+        Self::write(self, out);
+    }
+
+    fn command(&self) -> Cow<'_, Cmd> {
+        Cow::Owned(Self::command(self))
+    }
+}
 
 /// A connection to a server that serves.
 #[derive(Clone)]
@@ -69,11 +100,14 @@ impl Connection {
     ///
     /// # Errors
     /// What the connection or the server says.
-    pub(crate) async fn send(&mut self, command: &Cmd) -> RedisResult<Value> {
+    pub(crate) async fn send(&mut self, words: &(impl Words + ?Sized)) -> RedisResult<Value> {
         let reply = match self {
-            Self::Driver(connection) => Box::pin(connection.send_packed_command(command)).await?,
+            Self::Driver(connection) => {
+                let command = words.command();
+                Box::pin(async move { connection.send_packed_command(&command).await }).await?
+            }
             Self::Wire(wire, watched) => {
-                let asked = wire.send(|out| command.write_packed_command(out), 1);
+                let asked = wire.send(|out| words.write(out), 1);
                 ask(watched, asked).await?.pop().unwrap_or(Value::Nil)
             }
         };

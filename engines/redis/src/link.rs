@@ -1,7 +1,7 @@
 //! A connection to one server that comes back by itself, to a master only.
 
 use crate::config::Greeting;
-use crate::connection::Connection;
+use crate::connection::{Connection, Words};
 use crate::failure::spoils_the_connection;
 use crate::lua::Request;
 use crate::target::{Spot, Target};
@@ -187,7 +187,7 @@ impl Link {
         self.send(command, None).await
     }
 
-    async fn send(&self, command: &Cmd, only_on: Option<u64>) -> RedisResult<Value> {
+    async fn send(&self, words: &(impl Words + ?Sized), only_on: Option<u64>) -> RedisResult<Value> {
         let mut live = match self.live_now() {
             Some(live) => live,
             // What seldom happens goes into a box of its own: a request is quicker the less there is to move.
@@ -197,7 +197,7 @@ impl Link {
         if only_on.is_some_and(|only| only != *generation) {
             return Err(io_error(std::io::ErrorKind::NotConnected, "the connection was replaced"));
         }
-        let outcome = connection.send(command).await;
+        let outcome = connection.send(words).await;
         self.judge(*generation, &outcome);
         outcome
     }
@@ -209,7 +209,7 @@ impl Link {
     /// # Errors
     /// What the server, the script or the connection says.
     pub async fn run(&self, request: &Request) -> RedisResult<Value> {
-        match self.send(&request.command, request.only_on).await {
+        match self.send(request, request.only_on).await {
             Err(error) if is_unknown_script(&error) => {
                 Box::pin(async { self.send(&request.in_full(), request.only_on).await }).await
             }
@@ -269,7 +269,7 @@ impl Link {
             let mut pipeline = Pipeline::with_capacity(indices.len() + 1);
             for index in indices {
                 let request = &requests[*index];
-                pipeline.add_command(if in_full { request.in_full() } else { request.command.clone() });
+                pipeline.add_command(if in_full { request.in_full() } else { request.command() });
             }
             if let Some(last) = last {
                 pipeline.add_command(last.clone());

@@ -1,13 +1,15 @@
 //! Scripts, run by their hash, and sent in full when a server does not have them.
 
-use redis::{Arg, Cmd, RedisWrite as _};
-use std::io::Write as _;
+use crate::reply;
+use redis::{Cmd, ToRedisArgs, Value};
 
 /// A script that lives in a `.lua` file.
 #[derive(Debug)]
 pub struct Lua {
     code: String,
     hash: String,
+    /// The words that run it by its hash, as they are sent.
+    by_hash: Vec<u8>,
 }
 
 impl Lua {
@@ -15,87 +17,159 @@ impl Lua {
     pub fn new(parts: &[&str]) -> Self {
         let code = parts.concat();
         let hash = redis::Script::new(&code).get_hash().to_owned();
-        Self { code, hash }
+        let mut by_hash = Vec::new();
+        add_word(&mut by_hash, &["EVALSHA"]);
+        add_word(&mut by_hash, &[&hash]);
+        Self { code, hash, by_hash }
     }
 }
 
-/// One run of a script.
+/// One run of a script. What it costs us is mostly to write it, so its words are written once, as they are sent.
 #[derive(Debug)]
 pub struct Request {
     lua: &'static Lua,
-    pub(crate) command: Cmd,
+    /// The number of keys, the keys and the arguments.
+    words: Vec<u8>,
+    count: usize,
     /// The connection it may be sent on, if not on any.
     pub(crate) only_on: Option<u64>,
 }
 
-/// EVALSHA, the hash and the number of keys come before the keys.
-const WORDS_BEFORE_KEYS: usize = 3;
+/// Room for what is said of the length of a word.
+const AROUND_WORD: usize = 8;
 
 impl Request {
     /// A run of the script on these keys, which all live in one slot.
     pub fn new<K: AsRef<str>>(lua: &'static Lua, keys: &[K]) -> Self {
-        let mut command = Cmd::with_capacity(WORDS_BEFORE_KEYS + keys.len() + 8, 512);
-        command.arg("EVALSHA").arg(&lua.hash).arg(keys.len());
+        let mut request = Self::of(lua, keys.len(), 8, 512);
         for key in keys {
-            command.arg(key.as_ref());
+            request.word(&[key]);
         }
-        Self { lua, command, only_on: None }
+        request
     }
 
     /// A run of the script on so many keys, which [`word`](Self::word) adds first; all together have about so many bytes.
     pub(crate) fn of(lua: &'static Lua, keys: usize, arguments: usize, bytes: usize) -> Self {
-        let mut command = Cmd::with_capacity(WORDS_BEFORE_KEYS + keys + arguments, 64 + bytes);
-        command.arg("EVALSHA").arg(&lua.hash).arg(keys);
-        Self { lua, command, only_on: None }
+        let words = Vec::with_capacity(bytes + AROUND_WORD * (1 + keys + arguments));
+        let mut request = Self { lua, words, count: 0, only_on: None };
+        request.number(keys as u64);
+        request
     }
 
-    /// Adds a key or an argument made of these pieces, written in place: they are most of what a request costs us.
+    /// Adds a key or an argument made of these pieces.
     pub(crate) fn word<P: AsRef<str>>(&mut self, pieces: &[P]) -> &mut Self {
-        let mut word = self.command.writer_for_next_arg();
-        for piece in pieces {
-            // What is written to memory cannot fail.
-            let _ = word.write_all(piece.as_ref().as_bytes());
-        }
-        drop(word);
+        add_word(&mut self.words, pieces);
+        self.count += 1;
         self
     }
 
     /// Adds a number.
     pub(crate) fn number(&mut self, number: u64) -> &mut Self {
-        self.command.arg(number);
-        self
+        self.word(&[Digits::of(number).as_str()])
     }
 
     /// With one more argument.
-    pub fn arg(mut self, argument: impl redis::ToRedisArgs) -> Self {
-        self.command.arg(argument);
+    pub fn arg(mut self, argument: impl ToRedisArgs) -> Self {
+        for word in argument.to_redis_args() {
+            add_length(&mut self.words, b'$', word.len());
+            self.words.extend_from_slice(&word);
+            self.words.extend_from_slice(END);
+            self.count += 1;
+        }
         self
     }
 
     /// The slot of its keys, in a cluster.
     pub(crate) fn slot(&self) -> u16 {
-        match self.command.args_iter().nth(WORDS_BEFORE_KEYS) {
-            Some(Arg::Simple(key)) => crate::keys::slot(key),
-            _ => 0,
-        }
+        self.words().nth(1).map_or(0, |key| crate::keys::slot(&key))
+    }
+
+    /// Writes it as it is sent.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        out.reserve(AROUND_WORD + self.lua.by_hash.len() + self.words.len());
+        add_length(out, b'*', 2 + self.count);
+        out.extend_from_slice(&self.lua.by_hash);
+        out.extend_from_slice(&self.words);
+    }
+
+    /// It as a command of the driver.
+    pub(crate) fn command(&self) -> Cmd {
+        self.command_of("EVALSHA", &self.lua.hash)
     }
 
     /// The same run with the script's text, which makes the server remember it.
     pub(crate) fn in_full(&self) -> Cmd {
-        let mut command = Cmd::new();
-        command.arg("EVAL").arg(&self.lua.code);
-        for word in self.command.args_iter().skip(2) {
-            if let Arg::Simple(word) = word {
-                command.arg(word);
-            }
+        self.command_of("EVAL", &self.lua.code)
+    }
+
+    fn command_of(&self, verb: &str, script: &str) -> Cmd {
+        let mut command = redis::cmd(verb);
+        command.arg(script);
+        for word in self.words() {
+            command.arg(word);
         }
         command
+    }
+
+    /// The words, which are written as a server writes its replies.
+    fn words(&self) -> impl Iterator<Item = Vec<u8>> {
+        let mut rest = self.words.as_slice();
+        std::iter::from_fn(move || match reply::first(rest) {
+            Ok(Some((Value::BulkString(word), length))) => {
+                rest = &rest[length..];
+                Some(word)
+            }
+            _ => None,
+        })
+    }
+}
+
+const END: &[u8] = b"\r\n";
+
+fn add_word<P: AsRef<str>>(out: &mut Vec<u8>, pieces: &[P]) {
+    add_length(out, b'$', pieces.iter().map(|piece| piece.as_ref().len()).sum());
+    for piece in pieces {
+        out.extend_from_slice(piece.as_ref().as_bytes());
+    }
+    out.extend_from_slice(END);
+}
+
+fn add_length(out: &mut Vec<u8>, kind: u8, length: usize) {
+    out.push(kind);
+    out.extend_from_slice(Digits::of(length as u64).as_str().as_bytes());
+    out.extend_from_slice(END);
+}
+
+/// A number in digits, without memory of its own.
+struct Digits {
+    digits: [u8; 20],
+    from: usize,
+}
+
+impl Digits {
+    fn of(mut number: u64) -> Self {
+        let mut digits = [b'0'; 20];
+        let mut from = digits.len() - 1;
+        loop {
+            digits[from] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                return Self { digits, from };
+            }
+            from -= 1;
+        }
+    }
+
+    fn as_str(&self) -> &str {
+        // Digits are always text.
+        std::str::from_utf8(&self.digits[self.from..]).unwrap_or_default()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use redis::Arg;
     use std::sync::LazyLock;
 
     static ECHO: LazyLock<Lua> = LazyLock::new(|| Lua::new(&["return ", "ARGV[1]"]));
@@ -113,5 +187,17 @@ mod tests {
             .collect();
         let texts: Vec<&str> = words.iter().map(|word| std::str::from_utf8(word).unwrap()).collect();
         assert_eq!(texts, ["EVAL", "return ARGV[1]", "2", "a", "b", "x", "7"]);
+    }
+
+    #[test]
+    fn a_request_is_written_as_the_driver_writes_it() {
+        let mut request = Request::of(&ECHO, 1, 3, 0);
+        request.word(&["{a}", ":", "b"]).word(&[""]).number(0).number(u64::MAX);
+        let request = request.arg("ü").arg(-7);
+        let mut ours = Vec::new();
+        request.write(&mut ours);
+        assert_eq!(String::from_utf8(ours), String::from_utf8(request.command().get_packed_command()));
+        assert_eq!(request.command().args_iter().count(), 9);
+        assert_eq!(request.slot(), crate::keys::slot(b"{a}:b"));
     }
 }
