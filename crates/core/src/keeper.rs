@@ -229,7 +229,7 @@ impl Keeper {
         let id: ClaimId = claim.parse().map_err(|_| {
             Error::invalid(format!("bad claim id {claim:?}: give the one that 'show' prints"))
         })?;
-        let name = LockName::new(name)?.under(&self.0.namespace);
+        let name = LockName::under(&self.0.namespace, name)?;
         self.0.engine.evict(&name, id).await
     }
 
@@ -370,7 +370,7 @@ impl Keeper {
         }
         Ok(Arc::new(Claim {
             id: ClaimId::random(),
-            name: LockName::new(ask.name)?.under(&self.0.namespace),
+            name: LockName::under(&self.0.namespace, ask.name)?,
             demand: ask.demand,
             holder: Arc::clone(&self.0.holder),
             keeper: self.0.id,

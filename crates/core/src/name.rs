@@ -24,14 +24,17 @@ impl LockName {
     /// # Errors
     /// [`Error::Invalid`], saying which rule is broken.
     pub fn new(name: impl AsRef<str>) -> Result<Self> {
-        let name = name.as_ref();
-        check(name, LONGEST_BYTES).map_err(|why| Error::invalid(format!("bad lock name {name:?}: {why}")))?;
-        Ok(Self(name.into()))
+        check_name(name.as_ref())?;
+        Ok(Self(name.as_ref().into()))
     }
 
-    /// The name under a namespace: `namespace/name`, or the bare name if the namespace is empty.
-    pub(crate) fn under(&self, namespace: &str) -> Self {
-        if namespace.is_empty() { self.clone() } else { Self([namespace, "/", &self.0].concat().into()) }
+    /// Checks a name and puts it under a namespace: `namespace/name`, or the bare name if the namespace is empty.
+    pub(crate) fn under(namespace: &str, name: &str) -> Result<Self> {
+        if namespace.is_empty() {
+            return Self::new(name);
+        }
+        check_name(name)?;
+        Ok(Self([namespace, "/", name].concat().into()))
     }
 
     /// A name an engine read back from its own store, which was checked when it was written.
@@ -43,6 +46,10 @@ impl LockName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    check(name, LONGEST_BYTES).map_err(|why| Error::invalid(format!("bad lock name {name:?}: {why}")))
 }
 
 /// Checks a namespace: empty, or like a name of at most 64 bytes.
@@ -60,13 +67,18 @@ fn check(name: &str, longest_bytes: usize) -> Result<(), String> {
     if name.len() > longest_bytes {
         return Err(format!("it has {} bytes; at most {longest_bytes} are allowed", name.len()));
     }
-    if let Some(bad) = name.chars().find(|c| c.is_control()) {
+    // Most names are plain ASCII, which is seen byte by byte: every lock comes through here.
+    let plain = |byte: u8| (b' '..=b'~').contains(&byte);
+    if !name.bytes().all(plain)
+        && let Some(bad) = name.chars().find(|c| c.is_control())
+    {
         return Err(format!("it has the control character {bad:?}; remove it"));
     }
-    for segment in name.split('/') {
+    for segment in name.as_bytes().split(|byte| *byte == b'/') {
         match segment {
-            "" => return Err("it has an empty segment; no '/' at the start, at the end or doubled".into()),
-            "." | ".." => return Err(format!("the segment '{segment}' is not allowed")),
+            b"" => return Err("it has an empty segment; no '/' at the start, at the end or doubled".into()),
+            b"." => return Err("the segment '.' is not allowed".into()),
+            b".." => return Err("the segment '..' is not allowed".into()),
             _ => {}
         }
     }
@@ -113,6 +125,7 @@ mod tests {
             ("..", "not allowed"),
             ("a\nb", "control"),
             ("a\u{7f}", "control"),
+            ("größe\u{85}", "control"),
             (&"x".repeat(513), "513 bytes"),
         ] {
             let error = LockName::new(name).unwrap_err().to_string();
@@ -122,8 +135,8 @@ mod tests {
 
     #[test]
     fn the_namespace_goes_in_front_and_an_empty_one_leaves_the_name_bare() {
-        let name = LockName::new("a/b").unwrap();
-        assert_eq!(name.under("shop").as_str(), "shop/a/b");
-        assert_eq!(name.under("").as_str(), "a/b");
+        assert_eq!(LockName::under("shop", "a/b").unwrap().as_str(), "shop/a/b");
+        assert_eq!(LockName::under("", "a/b").unwrap().as_str(), "a/b");
+        assert!(["shop", ""].iter().all(|namespace| LockName::under(namespace, "a//b").is_err()));
     }
 }
