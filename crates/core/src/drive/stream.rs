@@ -58,16 +58,22 @@ impl Stream {
     /// The stream, known to the runtime that polls it now.
     fn here(&mut self) -> io::Result<Pin<&mut TcpStream>> {
         if self.home.has_moved() {
-            let here = Handle::try_current().ok().map(|here| here.id());
-            if here.is_some() && here != self.cannot {
-                let same = std::net::TcpStream::from(self.io.as_fd().try_clone_to_owned()?);
-                match catch_unwind(|| TcpStream::from_std(same)) {
-                    Ok(io) => self.io = io?,
-                    Err(_) => self.cannot = here,
-                }
-            }
+            self.move_here()?;
         }
         Ok(Pin::new(&mut self.io))
+    }
+
+    #[cold]
+    fn move_here(&mut self) -> io::Result<()> {
+        let here = Handle::try_current().ok().map(|here| here.id());
+        if here.is_some() && here != self.cannot {
+            let same = std::net::TcpStream::from(self.io.as_fd().try_clone_to_owned()?);
+            match catch_unwind(|| TcpStream::from_std(same)) {
+                Ok(io) => self.io = io?,
+                Err(_) => self.cannot = here,
+            }
+        }
+        Ok(())
     }
 }
 

@@ -164,10 +164,12 @@ struct UnderWay<'a> {
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        let mut requests = lock(&self.watched.requests);
-        // Answers come in order, so it is the first one, unless others were given up.
-        if let Ok(index) = requests.under_way.binary_search_by_key(&self.number, |(number, _)| *number) {
-            requests.under_way.remove(index);
+        let under_way = &mut lock(&self.watched.requests).under_way;
+        // Answers come in order, so it is the first one, unless it was given up.
+        if under_way.front().is_some_and(|(number, _)| *number == self.number) {
+            under_way.pop_front();
+        } else if let Ok(index) = under_way.binary_search_by_key(&self.number, |(number, _)| *number) {
+            under_way.remove(index);
         }
     }
 }
