@@ -1,6 +1,5 @@
 //! Departure: one task per keeper sends the leave for everything that was dropped, waits and guards alike.
 
-use crate::claim::Claim;
 use crate::clock::{Clock, Moment};
 use crate::engine::Engine;
 use crate::life::Life;
@@ -14,7 +13,7 @@ const AT_ONCE: usize = 64;
 
 #[derive(Debug)]
 enum Message {
-    Leave(Arc<Claim>),
+    Leave(Arc<Life>),
     /// Answers when everything sent before has left.
     Flush(oneshot::Sender<()>),
 }
@@ -34,11 +33,11 @@ impl Departures {
     }
 
     /// Sees to it that the claim leaves, if the engine may have it.
-    pub(crate) fn send(&self, life: &Life) {
+    pub(crate) fn send(&self, life: &Arc<Life>) {
         if life.take_leave() {
             self.used.store(true, SeqCst);
             // The task ends only when every sender is gone, so this cannot fail while anybody calls it.
-            let _ = self.messages.send(Message::Leave(Arc::clone(&life.claim)));
+            let _ = self.messages.send(Message::Leave(Arc::clone(life)));
         }
     }
 
@@ -69,7 +68,7 @@ impl DepartureTask {
                 Some(()) = leaving.next() => continue,
             };
             match message {
-                Some(Message::Leave(claim)) => leaving.push(leave(Arc::clone(&engine), claim, clock)),
+                Some(Message::Leave(life)) => leaving.push(leave(Arc::clone(&engine), life, clock)),
                 Some(Message::Flush(done)) => {
                     while leaving.next().await.is_some() {}
                     let _ = done.send(());
@@ -83,12 +82,13 @@ impl DepartureTask {
 }
 
 /// Tries until the claim has left, or until it must have expired by itself.
-async fn leave(engine: Arc<dyn Engine>, claim: Arc<Claim>, clock: Clock) {
+async fn leave(engine: Arc<dyn Engine>, life: Arc<Life>, clock: Clock) {
+    let claim = &life.claim;
     let pointless_at: Moment = clock.now().plus(claim.ttl);
     let mut pause = claim.ttl / 200;
     loop {
         let answer = tokio::select! {
-            answer = engine.release(&claim) => answer,
+            answer = engine.release(claim) => answer,
             () = clock.sleep_until(pointless_at) => return,
         };
         match answer {

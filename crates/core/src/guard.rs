@@ -103,31 +103,39 @@ impl Drop for Hold {
 /// protects.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct Guard {
-    /// Sorted by name when there are several; never empty.
-    holds: Vec<Arc<Hold>>,
+    first: Arc<Hold>,
+    /// Those of a multi-lock, sorted by name with the first.
+    others: Vec<Arc<Hold>>,
 }
 
 impl Guard {
     pub(crate) fn new(hold: Arc<Hold>) -> Self {
-        Self { holds: vec![hold] }
+        Self { first: hold, others: Vec::new() }
     }
 
-    pub(crate) fn merge(guards: Vec<Guard>) -> Self {
-        Self { holds: guards.into_iter().flat_map(|guard| guard.holds).collect() }
+    /// This one and that as one, whose locks come after this one's.
+    pub(crate) fn and(mut self, other: Guard) -> Self {
+        self.others.push(other.first);
+        self.others.extend(other.others);
+        self
     }
 
-    fn first(&self) -> &Hold {
-        &self.holds[0]
+    fn holds(&self) -> impl Iterator<Item = &Arc<Hold>> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.holds().try_for_each(|hold| hold.check())
     }
 
     /// The lock's name, with its namespace. Of a multi-lock, the first one's.
     pub fn name(&self) -> &str {
-        self.first().stay.life.claim.name.as_str()
+        self.first.stay.life.claim.name.as_str()
     }
 
     /// The claim's id, as `inspect` shows it. Of a multi-lock, the first one's.
     pub fn claim(&self) -> String {
-        self.first().stay.life.claim.id.to_string()
+        self.first.stay.life.claim.id.to_string()
     }
 
     /// The fencing token, if the hold is trusted at this moment. Of a multi-lock, the first lock's (see
@@ -136,8 +144,8 @@ impl Guard {
     /// # Errors
     /// [`Error::Lost`].
     pub fn token(&self) -> Result<Token> {
-        self.holds.iter().try_for_each(|hold| hold.check())?;
-        Ok(self.first().token)
+        self.check()?;
+        Ok(self.first.token)
     }
 
     /// Every lock's name and token, if all are trusted at this moment.
@@ -145,18 +153,18 @@ impl Guard {
     /// # Errors
     /// [`Error::Lost`].
     pub fn tokens(&self) -> Result<Vec<(String, Token)>> {
-        self.holds.iter().try_for_each(|hold| hold.check())?;
-        Ok(self.holds.iter().map(|hold| (hold.stay.life.claim.name.to_string(), hold.token)).collect())
+        self.check()?;
+        Ok(self.holds().map(|hold| (hold.stay.life.claim.name.to_string(), hold.token)).collect())
     }
 
     /// How long the hold may be trusted from this moment on if no further renewal succeeds.
     pub fn valid_for(&self) -> Duration {
-        self.holds.iter().map(|hold| hold.valid_for()).min().unwrap_or_default()
+        self.holds().map(|hold| hold.valid_for()).min().unwrap_or_default()
     }
 
     /// What the clock and the last renewals say at this moment.
     pub fn state(&self) -> State {
-        let states = self.holds.iter().map(|hold| hold.state());
+        let states = self.holds().map(|hold| hold.state());
         states.max_by_key(|state| *state as u8).unwrap_or(State::Lost)
     }
 
@@ -164,7 +172,7 @@ impl Guard {
     ///
     /// Cancel safety: dropping the future has no effect.
     pub async fn lost(&self) -> Error {
-        select_all(self.holds.iter().map(|hold| Box::pin(hold.lost()))).await.0
+        select_all(self.holds().map(|hold| Box::pin(hold.lost()))).await.0
     }
 
     /// Runs the work and cancels it (drops it at its next await point) when the hold is lost.
@@ -190,7 +198,7 @@ impl Guard {
             biased;
             error = self.lost() => Err(error),
             done = work => {
-                self.holds.iter().try_for_each(|hold| hold.check())?;
+                self.check()?;
                 Ok(done)
             }
         }
@@ -204,7 +212,7 @@ impl Guard {
     /// [`Error::Invalid`] if it is no write hold or is shared by reentrant guards, [`Error::Unsupported`] where the
     /// style cannot, [`Error::Lost`].
     pub async fn downgrade(&self) -> Result<()> {
-        for hold in &self.holds {
+        for hold in self.holds() {
             if Arc::strong_count(hold) > 1 {
                 return Err(Error::invalid("a hold that is entered more than once cannot be downgraded"));
             }
@@ -222,7 +230,7 @@ impl Guard {
     /// [`Error::Engine`] if the engine did not answer; the release is tried further in the background.
     pub async fn release(self) -> Result<()> {
         let mut outcome = Ok(());
-        for hold in self.holds {
+        for hold in std::iter::once(self.first).chain(self.others) {
             if let Some(last) = Arc::into_inner(hold) {
                 let released = last.release().await;
                 outcome = outcome.and(released);
@@ -234,7 +242,7 @@ impl Guard {
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let locks = self.holds.iter().map(|hold| (hold.stay.life.claim.name.as_str(), hold.token.0));
+        let locks = self.holds().map(|hold| (hold.stay.life.claim.name.as_str(), hold.token.0));
         f.debug_map().entries(locks).finish()
     }
 }

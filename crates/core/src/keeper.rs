@@ -333,13 +333,12 @@ impl Keeper {
         let span = telemetry::claiming(&claim);
         let asked = self.0.clock.now();
         let life = Arc::new(Life::new(claim, self.0.clock));
-        let attempt = Attempt {
-            life: Arc::clone(&life),
-            renewals: Arc::clone(&self.0.renewals),
-            may_wait: !matches!(ask.patience, Patience::Try),
-        };
         let stay = Stay { keeper: self.clone(), life, settled: false };
-        let acquiring = self.0.engine.acquire(&attempt).instrument(span);
+        let attempt = Attempt { stay, asked, may_wait: !matches!(ask.patience, Patience::Try) };
+        let mut acquiring = self.0.engine.acquire(&attempt);
+        if !span.is_disabled() {
+            acquiring = Box::pin(acquiring.instrument(span));
+        }
         let grant = match ask.patience {
             Patience::Try | Patience::Forever => acquiring.await?,
             Patience::Within(limit) => tokio::select! {
@@ -347,39 +346,41 @@ impl Keeper {
                 () = self.0.clock.sleep_until(asked.plus(limit)) => None,
             },
         };
+        let stay = attempt.stay;
         let Some(grant) = grant else {
             telemetry::not_granted(&stay.life.claim, self.0.clock.now().since(asked));
             stay.give_up().await;
             return Ok(None);
         };
         stay.start_lease(ask.lease).await;
-        if let Some(reason) = stay.life.lost() {
+        let now = self.0.clock.now();
+        if let Some(reason) = stay.life.lost_at(now) {
             return Err(stay.life.error(reason));
         }
-        let now = self.0.clock.now();
         telemetry::granted(&stay.life.claim, grant.token, now.since(asked), stay.life.deadline().since(now));
         Ok(Some(Arc::new(Hold::new(stay, grant.token, now))))
     }
 
-    fn claim(&self, ask: &Ask<'_>) -> Result<Arc<Claim>> {
+    fn claim(&self, ask: &Ask<'_>) -> Result<Claim> {
         if self.0.closed.load(SeqCst) {
             return Err(Error::invalid("the keeper is closed; make a new one"));
         }
         if ask.lease.is_some_and(|lease| lease < MIN_TTL) {
             return Err(Error::invalid(format!("a lease of less than {MIN_TTL:?} is too short")));
         }
-        Ok(Arc::new(Claim {
+        Ok(Claim {
             id: ClaimId::random(),
             name: LockName::under(&self.0.namespace, ask.name)?,
             demand: ask.demand,
             holder: Arc::clone(&self.0.holder),
             keeper: self.0.id,
             ttl: self.0.ttl,
-        }))
+        })
     }
 }
 
 /// A claim's stay at the engine. Dropped in whatever way, it leaves: a wait, a guard, a lost hold alike.
+#[derive(Debug)]
 pub(crate) struct Stay {
     pub(crate) keeper: Keeper,
     pub(crate) life: Arc<Life>,
@@ -406,7 +407,7 @@ impl Stay {
         keeper.renewals.add(&self.life);
         if lease < keeper.ttl {
             let ttl = self.life.ttl_from(keeper.clock.now());
-            let renewal = Renewal { claim: Arc::clone(&self.life.claim), ttl };
+            let renewal = Renewal { claim: Arc::new(self.life.claim.clone()), ttl };
             // If it fails the client's own deadline still ends the hold, and the TTL the claim.
             let _ = tokio::time::timeout(lease / 4, keeper.engine.renew(&[renewal])).await;
         }

@@ -4,7 +4,7 @@ use crate::by_claim::ClaimMap;
 use crate::claim::{Claim, ClaimId};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LostReason};
-use crate::renewal::Renewals;
+use crate::keeper::Stay;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 /// What the client knows of its claim. Everything is judged by the clock at the moment of the question.
 #[derive(Debug)]
 pub(crate) struct Life {
-    pub(crate) claim: Arc<Claim>,
+    pub(crate) claim: Claim,
     clock: Clock,
     /// Set while the engine may have the claim, so that somebody must send a leave in the end.
     at_engine: AtomicBool,
@@ -38,7 +38,7 @@ pub(crate) fn margin(ttl: Duration) -> Duration {
 }
 
 impl Life {
-    pub(crate) fn new(claim: Arc<Claim>, clock: Clock) -> Self {
+    pub(crate) fn new(claim: Claim, clock: Clock) -> Self {
         Self {
             claim,
             clock,
@@ -121,10 +121,15 @@ impl Life {
 
     /// Whether it is over, looking at the clock now.
     pub(crate) fn lost(&self) -> Option<LostReason> {
+        self.lost_at(self.clock.now())
+    }
+
+    /// Whether it is over, if this is the present moment.
+    pub(crate) fn lost_at(&self, now: Moment) -> Option<LostReason> {
         if let Some(reason) = self.ended.get() {
             return Some(*reason);
         }
-        if self.clock.now() < self.deadline() {
+        if now < self.deadline() {
             return None;
         }
         let by_lease = self.deadline().as_nanos() == self.lease_ends.load(SeqCst);
@@ -250,15 +255,20 @@ impl Eq for Lifeline {}
 /// One try to get a claim granted, as a mechanism sees it.
 #[derive(Debug)]
 pub struct Attempt {
-    pub(crate) life: Arc<Life>,
-    pub(crate) renewals: Arc<Renewals>,
+    pub(crate) stay: Stay,
+    pub(crate) asked: Moment,
     pub(crate) may_wait: bool,
 }
 
 impl Attempt {
     /// The claim.
     pub fn claim(&self) -> &Claim {
-        &self.life.claim
+        &self.stay.life.claim
+    }
+
+    /// When it was asked for, which is just before the first byte is sent.
+    pub fn asked(&self) -> Moment {
+        self.asked
     }
 
     /// Whether to wait if the claim does not fit now.
@@ -269,30 +279,31 @@ impl Attempt {
     /// To be called before the first byte is sent: from here on the engine may have the claim, and somebody
     /// will send a leave for it, whatever happens to this future (Law 4).
     pub fn sending(&self) {
-        self.life.set_at_engine(true);
+        self.stay.life.set_at_engine(true);
     }
 
     /// The engine is known not to have the claim; no leave is needed.
     pub fn absent(&self) {
-        self.life.set_at_engine(false);
+        self.stay.life.set_at_engine(false);
     }
 
     /// The engine has the claim, as of a request sent at this moment, and it hangs on this lifeline, too: renewal
     /// starts (Laws 5 and 9).
     pub fn joined(&self, sent: Moment, lifeline: Option<&Lifeline>) {
+        let life = &self.stay.life;
         if let Some(lifeline) = lifeline {
-            lifeline.tie(&self.life);
+            lifeline.tie(life);
         }
-        self.life.confirmed(sent, self.life.claim.ttl);
-        self.renewals.add(&self.life);
+        life.confirmed(sent, life.claim.ttl);
+        self.stay.keeper.0.renewals.add(life);
     }
 
     /// Resolves with the error to return when the claim died while it waited.
     ///
     /// Cancel safety: dropping the future has no effect.
     pub async fn lost(&self) -> Error {
-        let reason = self.life.when_lost().await;
-        self.life.error(reason)
+        let reason = self.stay.life.when_lost().await;
+        self.stay.life.error(reason)
     }
 }
 
@@ -310,7 +321,7 @@ pub(crate) mod tests {
             keeper: KeeperId::random(),
             ttl: Duration::from_secs(10),
         };
-        Arc::new(Life::new(Arc::new(claim), Clock::Boot))
+        Arc::new(Life::new(claim, Clock::Boot))
     }
 
     #[test]

@@ -144,7 +144,7 @@ impl MultiLock {
                 }
             }
         }
-        Ok(Some(Guard::merge(held)))
+        Ok(held.into_iter().reduce(Guard::and))
     }
 
     /// The next lock, unless one that is held already is lost first.

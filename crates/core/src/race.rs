@@ -94,9 +94,9 @@ impl<R: Race> RaceEngine<R> {
     }
 
     /// One attempt, sent again with the same id after a failure that may pass.
-    async fn attempt(&self, attempt: &Attempt) -> Result<Answer> {
-        // Law 5: counted from the first send, for a lost reply's attempt may have counted.
-        let sent = self.0.clock().now();
+    ///
+    /// Law 5: counted from the first send, for a lost reply's attempt may have counted.
+    async fn attempt(&self, attempt: &Attempt, sent: Moment) -> Result<Answer> {
         let mut tries = 1;
         loop {
             attempt.sending();
@@ -137,8 +137,9 @@ impl<R: Race> Engine for RaceEngine<R> {
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, Result<Option<Grant>>> {
         Box::pin(async move {
             self.check(attempt.claim().demand)?;
+            let mut sent = attempt.asked();
             loop {
-                let free_in = match self.attempt(attempt).await? {
+                let free_in = match self.attempt(attempt, sent).await? {
                     Answer::Granted(grant) | Answer::GrantedAsOf(grant, _) | Answer::GrantedOn(grant, _) => {
                         return Ok(Some(grant));
                     }
@@ -155,6 +156,7 @@ impl<R: Race> Engine for RaceEngine<R> {
                     }
                     Box::pin(tokio::time::sleep(attempt.claim().ttl / 20)).await;
                 }
+                sent = self.0.clock().now();
             }
         })
     }

@@ -145,7 +145,7 @@ impl Rounds {
         let sent = self.clock.now();
         let renewals: Vec<Renewal> = lives
             .iter()
-            .map(|life| Renewal { claim: Arc::clone(&life.claim), ttl: life.ttl_from(sent) })
+            .map(|life| Renewal { claim: Arc::new(life.claim.clone()), ttl: life.ttl_from(sent) })
             .collect();
         let mut answer = self.engine.renew(&renewals);
         let outcome = loop {
