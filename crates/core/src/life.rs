@@ -159,12 +159,18 @@ impl Life {
 #[derive(Debug, Clone, Default)]
 pub struct Lifeline {
     reserve: Duration,
-    tied: Arc<Mutex<Tied>>,
+    line: Arc<Line>,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    /// Set while `tied` is locked; looked at without.
+    ended: AtomicBool,
+    tied: Mutex<Tied>,
 }
 
 #[derive(Debug, Default)]
 struct Tied {
-    ended: bool,
     doubted: bool,
     lives: ClaimMap<Weak<Life>>,
 }
@@ -182,7 +188,7 @@ impl Lifeline {
     }
 
     fn tied(&self) -> MutexGuard<'_, Tied> {
-        self.tied.lock().unwrap_or_else(PoisonError::into_inner)
+        self.line.tied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the engine still has the claims is not known now: they are uncertain until [`trust`](Self::trust) or
@@ -211,7 +217,7 @@ impl Lifeline {
     pub fn end(&self) {
         let lives = {
             let mut tied = self.tied();
-            tied.ended = true;
+            self.line.ended.store(true, SeqCst);
             std::mem::take(&mut tied.lives)
         };
         for life in lives.into_values().filter_map(|life| life.upgrade()) {
@@ -221,7 +227,7 @@ impl Lifeline {
 
     /// Whether it has ended.
     pub fn has_ended(&self) -> bool {
-        self.tied().ended
+        self.line.ended.load(SeqCst)
     }
 
     /// The claim hangs on it no longer; to be called when it leaves.
@@ -233,7 +239,7 @@ impl Lifeline {
         let reserve = u64::try_from(self.reserve.as_nanos()).unwrap_or(u64::MAX);
         life.reserve.store(reserve, SeqCst);
         let mut tied = self.tied();
-        if tied.ended {
+        if self.has_ended() {
             drop(tied);
             life.end(LostReason::Gone);
         } else {
@@ -246,7 +252,7 @@ impl Lifeline {
 /// Two lifelines are equal if they are the same.
 impl PartialEq for Lifeline {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.tied, &other.tied)
+        Arc::ptr_eq(&self.line, &other.line)
     }
 }
 

@@ -178,12 +178,11 @@ async fn answer<C: Connection>(question: &str, holds: &Holds<C>) -> Vec<String> 
     match question.split_once('\t') {
         Some(("evict", id)) => {
             for (name, hold) in live.filter(|(_, hold)| hold.id.to_string() == id) {
-                let _ending = hold.ending.lock().await;
-                if let Some(connection) = &hold.connection
-                    && holds.find(name, hold.id).is_some()
+                if let Some(ending) = holds.end(name, hold.id).await
+                    && let Some(connection) = &ending.connection
                     && connection.free(name).await.is_ok()
                 {
-                    holds.remove(name, hold.id);
+                    ending.done();
                     return vec!["evicted".into()];
                 }
             }

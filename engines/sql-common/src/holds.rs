@@ -24,22 +24,13 @@ pub struct Hold<C> {
     pub since: Moment,
     /// Until when it holds unless it is renewed: a keeper that hangs must not hold for ever.
     pub expires_at: Moment,
-    /// Whoever ends it has this: freed twice at the server, it could be freed under somebody else.
-    pub ending: Arc<tokio::sync::Mutex<()>>,
+    /// Somebody ends it.
+    is_ending: bool,
 }
 
 impl<C> Clone for Hold<C> {
     fn clone(&self) -> Self {
-        let Self { id, holder, connection, token, since, expires_at, ending } = self;
-        Self {
-            id: *id,
-            holder: Arc::clone(holder),
-            connection: connection.clone(),
-            token: *token,
-            since: *since,
-            expires_at: *expires_at,
-            ending: Arc::clone(ending),
-        }
+        Self { holder: Arc::clone(&self.holder), connection: self.connection.clone(), ..*self }
     }
 }
 
@@ -48,12 +39,13 @@ struct Entry<C> {
     hold: Option<Hold<C>>,
     /// One of our waiters stands for all of them at the server.
     represented: bool,
-    bell: Arc<Notify>,
+    /// What those who wait listen to, if anybody does.
+    bell: Option<Arc<Notify>>,
 }
 
 impl<C> Default for Entry<C> {
     fn default() -> Self {
-        Self { hold: None, represented: false, bell: Arc::default() }
+        Self { hold: None, represented: false, bell: None }
     }
 }
 
@@ -77,45 +69,90 @@ pub enum Role {
     Represent,
 }
 
+/// The right to end a hold, which one at a time has: freed twice at the server, it could be freed under somebody else.
+/// Dropped before it is [`done`](Self::done), it is the next one's.
+#[derive(Debug)]
+pub struct Ending<'a, C> {
+    holds: &'a Holds<C>,
+    name: &'a LockName,
+    id: ClaimId,
+    is_done: bool,
+    /// The connection which holds it, if one was chosen.
+    pub connection: Option<Arc<C>>,
+    /// Whether the claim got as far as to hold.
+    pub is_held: bool,
+}
+
+impl<C> Ending<'_, C> {
+    /// It is ended at the server, so it ends here, too; `false` if it was removed in the meantime.
+    pub fn done(mut self) -> bool {
+        self.is_done = true;
+        self.holds.remove(self.name, self.id)
+    }
+}
+
+impl<C> Drop for Ending<'_, C> {
+    fn drop(&mut self) {
+        if !self.is_done
+            && let Some(hold) = find(&mut self.holds.book(), self.name, self.id)
+        {
+            hold.is_ending = false;
+        }
+        self.holds.ended.notify_waiters();
+    }
+}
+
 /// The map.
 #[derive(Debug)]
-pub struct Holds<C>(Mutex<NameMap<Entry<C>>>);
+pub struct Holds<C> {
+    book: Mutex<NameMap<Entry<C>>>,
+    /// Rings for those who want to end what somebody else was ending.
+    ended: Notify,
+}
 
 impl<C> Default for Holds<C> {
     fn default() -> Self {
-        Self(Mutex::default())
+        Self { book: Mutex::default(), ended: Notify::new() }
     }
+}
+
+fn find<'a, C>(book: &'a mut NameMap<Entry<C>>, name: &LockName, id: ClaimId) -> Option<&'a mut Hold<C>> {
+    book.get_mut(name)?.hold.as_mut().filter(|hold| hold.id == id)
 }
 
 impl<C> Holds<C> {
     fn book(&self) -> MutexGuard<'_, NameMap<Entry<C>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves the lock for this claim. It stays reserved until [`remove`](Self::remove).
-    pub fn reserve(&self, claim: &Claim) -> Reserved<C> {
+    /// Reserves the lock for this claim, which will take it on this connection if it is chosen already. It stays reserved
+    /// until [`remove`](Self::remove), and its TTL counts from here: what the claim is trusted for began before.
+    pub fn reserve(&self, claim: &Claim, connection: Option<&Arc<C>>) -> Reserved<C> {
         let mut book = self.book();
         let entry = book.entry(claim.name.clone()).or_default();
-        match &entry.hold {
-            Some(hold) if hold.id == claim.id => Reserved::Mine(hold.clone()),
+        match &mut entry.hold {
+            Some(hold) if hold.id == claim.id => {
+                hold.expires_at = Clock::Boot.now().plus(claim.ttl);
+                Reserved::Mine(hold.clone())
+            }
             Some(_) => Reserved::Busy,
             None => {
-                entry.hold = Some(fresh(claim));
+                entry.hold = Some(Hold { connection: connection.cloned(), ..fresh(claim) });
                 Reserved::Free
             }
         }
     }
 
-    /// Enters what a reserved claim got: first the connection, then the token. `false` if the claim has been
-    /// removed in the meantime.
-    pub fn enter(&self, claim: &Claim, connection: &Arc<C>, token: Option<Token>) -> bool {
+    /// Enters the connection on which a reserved claim will be taken; `false` if it has been removed in the meantime.
+    pub fn choose(&self, claim: &Claim, connection: &Arc<C>) -> bool {
         let mut book = self.book();
-        let hold = book.get_mut(&claim.name).and_then(|entry| entry.hold.as_mut());
-        let Some(hold) = hold.filter(|hold| hold.id == claim.id) else { return false };
-        hold.connection = Some(Arc::clone(connection));
-        hold.token = token;
-        hold.expires_at = Clock::Boot.now().plus(claim.ttl);
-        true
+        let hold = find(&mut book, &claim.name, claim.id);
+        hold.map(|hold| hold.connection = Some(Arc::clone(connection))).is_some()
+    }
+
+    /// Enters the token of a claim that holds now; `false` if it has been removed in the meantime.
+    pub fn granted(&self, claim: &Claim, token: Token) -> bool {
+        find(&mut self.book(), &claim.name, claim.id).map(|hold| hold.token = Some(token)).is_some()
     }
 
     /// Enters what a representative got while it waited.
@@ -130,15 +167,34 @@ impl<C> Holds<C> {
         true
     }
 
-    /// The hold of this claim.
-    pub fn find(&self, name: &LockName, id: ClaimId) -> Option<Hold<C>> {
-        self.book().get(name)?.hold.as_ref().filter(|hold| hold.id == id).cloned()
+    /// The right to end this claim's hold or reservation, once nobody else has it; `None` if there is none any more.
+    ///
+    /// Cancel safety: dropping the future has no effect.
+    pub async fn end<'a>(&'a self, name: &'a LockName, id: ClaimId) -> Option<Ending<'a, C>> {
+        loop {
+            let ended = {
+                let mut book = self.book();
+                let hold = find(&mut book, name, id)?;
+                if !std::mem::replace(&mut hold.is_ending, true) {
+                    let (connection, is_held) = (hold.connection.clone(), hold.token.is_some());
+                    return Some(Ending { holds: self, name, id, is_done: false, connection, is_held });
+                }
+                // From here on it hears, so that an end between this look and the wait is not missed.
+                self.ended.notified()
+            };
+            ended.await;
+        }
+    }
+
+    /// Whether this claim holds or has reserved the lock.
+    pub fn contains(&self, name: &LockName, id: ClaimId) -> bool {
+        find(&mut self.book(), name, id).is_some()
     }
 
     /// Keeps a hold for this long from now on; its connection, or `None` if it is not there.
     pub fn renew(&self, claim: &Claim, ttl: Duration) -> Option<Arc<C>> {
         let mut book = self.book();
-        let hold = book.get_mut(&claim.name)?.hold.as_mut().filter(|hold| hold.id == claim.id)?;
+        let hold = find(&mut book, &claim.name, claim.id)?;
         hold.expires_at = Clock::Boot.now().plus(ttl);
         hold.connection.clone()
     }
@@ -160,7 +216,7 @@ impl<C> Holds<C> {
         let mut book = self.book();
         let entry = book.entry(name.clone()).or_default();
         if entry.hold.is_some() || entry.represented {
-            return Role::Listen(Arc::clone(&entry.bell));
+            return Role::Listen(Arc::clone(entry.bell.get_or_insert_default()));
         }
         entry.represented = true;
         Role::Represent
@@ -192,7 +248,7 @@ fn fresh<C>(claim: &Claim) -> Hold<C> {
         token: None,
         since: now,
         expires_at: now.plus(claim.ttl),
-        ending: Arc::default(),
+        is_ending: false,
     }
 }
 
@@ -202,8 +258,11 @@ fn settle<C>(line: hash_map::OccupiedEntry<'_, LockName, Entry<C>>) {
     if entry.hold.is_some() || entry.represented {
         return;
     }
-    entry.bell.notify_one();
-    if Arc::strong_count(&entry.bell) == 1 {
-        line.remove();
+    if let Some(bell) = &entry.bell {
+        bell.notify_one();
+        if Arc::strong_count(bell) > 1 {
+            return;
+        }
     }
+    line.remove();
 }

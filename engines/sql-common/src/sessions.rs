@@ -124,13 +124,10 @@ fn open<C: Connection>(connection: &&Arc<C>) -> bool {
 }
 
 impl<S: Connections> Inner<S> {
-    /// The connection on which a claim is tried; `None` if all were in use for too long.
+    /// The connection on which a claim is tried, if no shared one is open; `None` if all were in use for too long.
     async fn connection(&self, id: ClaimId) -> Result<Option<Arc<S::Connection>>> {
         if S::SHARED > 0 {
-            return match self.open_shared(id) {
-                Some(connection) => Ok(Some(connection)),
-                None => Box::pin(self.shared(id)).await.map(Some),
-            };
+            return Box::pin(self.shared(id)).await.map(Some);
         }
         if let Ok(room) = self.room.try_acquire() {
             return self.check_out(room).await.map(Some);
@@ -139,6 +136,22 @@ impl<S: Connections> Inner<S> {
             Ok(Ok(room)) => self.check_out(room).await.map(Some),
             _ => Ok(None),
         }
+    }
+
+    /// Finds or opens a connection for a claim that has reserved its lock.
+    async fn connect(&self, claim: &Claim) -> Result<Arc<S::Connection>> {
+        let connection = match self.connection(claim.id).await {
+            Ok(Some(connection)) => connection,
+            missing => {
+                self.holds.remove(&claim.name, claim.id);
+                return Err(missing.err().unwrap_or_else(|| self.no_room()));
+            }
+        };
+        if self.holds.choose(claim, &connection) {
+            return Ok(connection);
+        }
+        self.check_in(&connection);
+        Err(claim.gone())
     }
 
     /// A shared connection: one that has nothing to do, or another one as long as there may be more.
@@ -152,7 +165,11 @@ impl<S: Connections> Inner<S> {
         Ok(connection)
     }
 
+    /// A shared connection that has nothing to do, or any one if there may be no more.
     fn open_shared(&self, id: ClaimId) -> Option<Arc<S::Connection>> {
+        if S::SHARED == 0 {
+            return None;
+        }
         let mut shared = lock(&self.shared);
         shared.retain(|connection| open(&connection));
         let idle = shared.iter().find(|connection| !connection.is_busy());
@@ -213,17 +230,15 @@ impl<S: Connections> Inner<S> {
     }
 
     /// Ends a hold: first at the server, then here. Says whether it was alive.
-    async fn end(&self, name: &LockName, hold: &Hold<S::Connection>) -> bool {
-        let _ending = hold.ending.lock().await;
-        // Somebody else may have ended it while we waited.
-        let Some(hold) = self.holds.find(name, hold.id) else { return false };
+    async fn end(&self, name: &LockName, id: ClaimId) -> bool {
+        let Some(ending) = self.holds.end(name, id).await else { return false };
         let mut alive = true;
-        if let Some(connection) = &hold.connection {
-            alive = open(&connection) && hold.token.is_some();
-            connection.lifeline().untie(hold.id);
+        if let Some(connection) = &ending.connection {
+            alive = open(&connection) && ending.is_held;
+            connection.lifeline().untie(id);
             self.free(name, connection).await;
         }
-        self.holds.remove(name, hold.id) && alive
+        ending.done() && alive
     }
 
     /// The claims that are dead because their connection is: all of these or none.
@@ -336,7 +351,7 @@ async fn expire<S: Connections>(inner: std::sync::Weak<Inner<S>>) {
         let mut next = now.plus(TICK);
         for (name, hold) in all.iter().filter(|(_, hold)| hold.token.is_some()) {
             if hold.expires_at <= now {
-                inner.end(name, hold).await;
+                inner.end(name, hold.id).await;
             } else {
                 next = next.min(hold.expires_at);
             }
@@ -365,7 +380,8 @@ impl<S: Connections> Race for Sessions<S> {
     async fn attempt(&self, claim: &Claim) -> Result<Answer> {
         let inner = &self.0;
         let busy = Answer::Busy { free_in: None };
-        match inner.holds.reserve(claim) {
+        let shared = inner.open_shared(claim.id);
+        match inner.holds.reserve(claim, shared.as_ref()) {
             Reserved::Busy => return Ok(busy),
             Reserved::Mine(hold) => {
                 if let (Some(connection), Some(token)) = (hold.connection, hold.token) {
@@ -374,25 +390,14 @@ impl<S: Connections> Race for Sessions<S> {
             }
             Reserved::Free => {}
         }
-        let connection = match inner.connection(claim.id).await {
-            Ok(Some(connection)) => connection,
-            Ok(None) => {
-                inner.holds.remove(&claim.name, claim.id);
-                return Err(inner.no_room());
-            }
-            Err(error) => {
-                inner.holds.remove(&claim.name, claim.id);
-                return Err(error);
-            }
+        let connection = match shared {
+            Some(connection) => connection,
+            None => inner.connect(claim).await?,
         };
-        if !inner.holds.enter(claim, &connection, None) {
-            inner.check_in(&connection);
-            return Err(claim.gone());
-        }
         match connection.take(claim).await {
             Ok(Some(token)) => {
                 let line = connection.lifeline().clone();
-                if !inner.holds.enter(claim, &connection, Some(token)) {
+                if !inner.holds.granted(claim, token) {
                     return Err(claim.gone());
                 }
                 Ok(Answer::GrantedOn(Grant { token }, line))
@@ -451,8 +456,7 @@ impl<S: Connections> Race for Sessions<S> {
         if let Some(wait) = wait {
             let _ = Box::pin(tokio::time::timeout(self.0.limits.request, wait.lock())).await;
         }
-        let Some(hold) = self.0.holds.find(&claim.name, claim.id) else { return Ok(Left::NotThere) };
-        let was_there = self.0.end(&claim.name, &hold).await;
+        let was_there = self.0.end(&claim.name, claim.id).await;
         Ok(if was_there { Left::Left } else { Left::NotThere })
     }
 
@@ -461,8 +465,8 @@ impl<S: Connections> Race for Sessions<S> {
     }
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
-        if let Some(hold) = self.0.holds.find(name, id) {
-            return Ok(self.0.end(name, &hold).await);
+        if self.0.holds.contains(name, id) {
+            return Ok(self.0.end(name, id).await);
         }
         self.0.source.evict(name, id).await
     }
