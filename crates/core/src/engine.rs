@@ -14,6 +14,18 @@ use std::time::Duration;
 /// A future in a box, so that `Engine` can be used as `Arc<dyn Engine>`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// Boxes a future in its place. `Box::pin` builds it first and then copies all of it, room for answers included, since the
+/// allocation in between may fail and the future is to be dropped then.
+#[inline]
+pub(crate) fn boxed<'a, T, F>(make: impl FnOnce() -> F) -> BoxFuture<'a, T>
+where
+    F: Future<Output = T> + Send + 'a,
+{
+    let room = Box::new_uninit();
+    let future = Box::write(room, make());
+    Box::into_pin(future)
+}
+
 /// What a keeper needs of an engine.
 ///
 /// Do not implement it: implement [`Queue`](crate::Queue) or [`Race`](crate::Race) and wrap that in

@@ -37,6 +37,13 @@ pub(crate) fn margin(ttl: Duration) -> Duration {
     (ttl / 100).max(Duration::from_millis(2))
 }
 
+/// Writes a flag that seldom changes: a look costs less than a write.
+fn change(flag: &AtomicBool, to: bool) {
+    if flag.load(SeqCst) != to {
+        flag.store(to, SeqCst);
+    }
+}
+
 impl Life {
     pub(crate) fn new(claim: Claim, clock: Clock) -> Self {
         Self {
@@ -79,7 +86,7 @@ impl Life {
     pub(crate) fn confirmed(&self, sent: Moment, ttl: Duration) {
         let until = sent.plus(ttl).minus(self.early(ttl));
         self.trusted_until.fetch_max(until.as_nanos(), SeqCst);
-        self.doubted.store(false, SeqCst);
+        change(&self.doubted, false);
     }
 
     /// A renewal failed: uncertain, not lost, until the deadline.
@@ -236,14 +243,16 @@ impl Lifeline {
     }
 
     fn tie(&self, life: &Arc<Life>) {
-        let reserve = u64::try_from(self.reserve.as_nanos()).unwrap_or(u64::MAX);
-        life.reserve.store(reserve, SeqCst);
+        if !self.reserve.is_zero() {
+            let reserve = u64::try_from(self.reserve.as_nanos()).unwrap_or(u64::MAX);
+            life.reserve.store(reserve, SeqCst);
+        }
         let mut tied = self.tied();
         if self.has_ended() {
             drop(tied);
             life.end(LostReason::Gone);
         } else {
-            life.cut.store(tied.doubted, SeqCst);
+            change(&life.cut, tied.doubted);
             tied.lives.insert(life.claim.id, Arc::downgrade(life));
         }
     }

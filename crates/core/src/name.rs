@@ -34,7 +34,11 @@ impl LockName {
             return Self::new(name);
         }
         check_name(name)?;
-        Ok(Self([namespace, "/", name].concat().into()))
+        let mut full = String::with_capacity(namespace.len() + 1 + name.len());
+        full.push_str(namespace);
+        full.push('/');
+        full.push_str(name);
+        Ok(Self(full.into()))
     }
 
     /// A name an engine read back from its own store, which was checked when it was written.

@@ -2,7 +2,7 @@
 
 use crate::claim::{Claim, ClaimId, Demand, Token};
 use crate::clock::Clock;
-use crate::engine::{Abilities, BoxFuture, Engine, Grant, Kept, Left, LockView, Renewal};
+use crate::engine::{Abilities, BoxFuture, Engine, Grant, Kept, Left, LockView, Renewal, boxed};
 use crate::error::{Error, Result};
 use crate::grant;
 use crate::life::{Attempt, Lifeline};
@@ -162,7 +162,7 @@ impl<Q: Queue> Engine for QueueEngine<Q> {
     }
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, Result<Option<Grant>>> {
-        Box::pin(async move {
+        boxed(|| async move {
             let demand = attempt.claim().demand;
             let joined = self.join(attempt).await?;
             let mut ahead = joined.ahead;
@@ -181,7 +181,7 @@ impl<Q: Queue> Engine for QueueEngine<Q> {
     }
 
     fn release<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Left>> {
-        Box::pin(self.0.leave(claim))
+        boxed(|| self.0.leave(claim))
     }
 
     fn shrink<'a>(&'a self, claim: &'a Claim, to: Demand) -> BoxFuture<'a, Result<()>> {

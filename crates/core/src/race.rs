@@ -2,7 +2,7 @@
 
 use crate::claim::{Claim, ClaimId, Demand};
 use crate::clock::{Clock, Moment};
-use crate::engine::{Abilities, BoxFuture, Engine, Grant, Kept, Left, LockView, Renewal};
+use crate::engine::{Abilities, BoxFuture, Engine, Grant, Kept, Left, LockView, Renewal, boxed};
 use crate::error::{Error, Result};
 use crate::life::{Attempt, Lifeline};
 use crate::name::LockName;
@@ -135,7 +135,7 @@ impl<R: Race> Engine for RaceEngine<R> {
     }
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, Result<Option<Grant>>> {
-        Box::pin(async move {
+        boxed(|| async move {
             self.check(attempt.claim().demand)?;
             let mut sent = attempt.asked();
             loop {
@@ -166,7 +166,7 @@ impl<R: Race> Engine for RaceEngine<R> {
     }
 
     fn release<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Left>> {
-        Box::pin(self.0.leave(claim))
+        boxed(|| self.0.leave(claim))
     }
 
     fn shrink<'a>(&'a self, _: &'a Claim, _: Demand) -> BoxFuture<'a, Result<()>> {

@@ -2,7 +2,7 @@
 
 use futures_util::task::AtomicWaker;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed, Ordering::SeqCst};
 use std::task::{Context, Wake, Waker};
 
 const HEARD: u8 = 0;
@@ -56,7 +56,8 @@ impl Bell {
 
     /// Does something of the owner's that need not wake him. Says whether it, or anybody else meanwhile, has called.
     pub(super) fn unheard_during<T>(&self, what: impl FnOnce() -> T) -> (T, bool) {
-        self.inner.state.store(UNHEARD, SeqCst);
+        // If that is seen late, a call reaches the owner needlessly.
+        self.inner.state.store(UNHEARD, Relaxed);
         let outcome = what();
         (outcome, self.inner.state.swap(HEARD, SeqCst) == CALLED)
     }

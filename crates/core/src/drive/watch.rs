@@ -126,7 +126,10 @@ impl Watched {
             requests.under_way.push_back((number, Instant::now()));
             number
         };
-        self.watch.used.store(true, SeqCst);
+        // A look costs less than a write, and it is mostly set already.
+        if !self.watch.used.load(SeqCst) {
+            self.watch.used.store(true, SeqCst);
+        }
         if !self.watch.is_on.load(SeqCst) && !self.watch.is_on.swap(true, SeqCst) {
             house::handle().spawn(watch(Arc::clone(&self.watch)));
         }
