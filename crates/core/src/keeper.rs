@@ -391,7 +391,7 @@ impl Stay {
     /// Leaves now and waits for it, so that whoever tries next does not find a ghost; in the background if the
     /// engine does not answer soon.
     async fn give_up(mut self) {
-        self.keeper.0.renewals.remove(self.life.claim.id);
+        self.keeper.0.renewals.remove(&self.life);
         if self.life.at_engine() {
             let limit = self.keeper.0.ttl / 4;
             let left = tokio::time::timeout(limit, self.keeper.0.engine.release(&self.life.claim)).await;
@@ -415,7 +415,7 @@ impl Stay {
 
     /// Leaves and says whether the claim was still there.
     pub(crate) async fn leave(&mut self) -> Result<crate::engine::Left> {
-        self.keeper.0.renewals.remove(self.life.claim.id);
+        self.keeper.0.renewals.remove(&self.life);
         let left = self.keeper.0.engine.release(&self.life.claim).await?;
         self.settled = true;
         Ok(left)
@@ -429,7 +429,7 @@ impl Stay {
 impl Drop for Stay {
     fn drop(&mut self) {
         if !self.settled {
-            self.keeper.0.renewals.remove(self.life.claim.id);
+            self.keeper.0.renewals.remove(&self.life);
             self.keeper.0.departures.send(&self.life);
         }
     }

@@ -5,7 +5,7 @@ use crate::claim::{Claim, ClaimId};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LostReason};
 use crate::keeper::Stay;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -29,6 +29,8 @@ pub(crate) struct Life {
     reserve: AtomicU64,
     ended: OnceLock<LostReason>,
     over: Notify,
+    /// Where it stands in the keeper's book, if it does; of no meaning without a look there.
+    place_in_book: AtomicUsize,
 }
 
 /// How much earlier than the engine the client stops trusting: the tolerated difference of clock rates
@@ -57,11 +59,21 @@ impl Life {
             reserve: AtomicU64::new(0),
             ended: OnceLock::new(),
             over: Notify::new(),
+            place_in_book: AtomicUsize::new(0),
         }
     }
 
     pub(crate) fn clock(&self) -> Clock {
         self.clock
+    }
+
+    pub(crate) fn place_in_book(&self) -> usize {
+        self.place_in_book.load(Relaxed)
+    }
+
+    /// Only to be called by the book, which is locked then.
+    pub(crate) fn set_place_in_book(&self, place: usize) {
+        self.place_in_book.store(place, Relaxed);
     }
 
     pub(crate) fn at_engine(&self) -> bool {
