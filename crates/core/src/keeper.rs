@@ -336,7 +336,7 @@ impl Keeper {
         let stay = Stay { keeper: self.clone(), life, settled: false };
         let attempt = Attempt { stay, asked, may_wait: !matches!(ask.patience, Patience::Try) };
         let mut acquiring = self.0.engine.acquire(&attempt);
-        if !span.is_disabled() {
+        if !span.is_none() {
             acquiring = Box::pin(acquiring.instrument(span));
         }
         let grant = match ask.patience {

@@ -283,6 +283,7 @@ impl Eq for Lifeline {}
 #[derive(Debug)]
 pub struct Attempt {
     pub(crate) stay: Stay,
+    /// When it began, which is just before the first byte is sent.
     pub(crate) asked: Moment,
     pub(crate) may_wait: bool,
 }
@@ -291,11 +292,6 @@ impl Attempt {
     /// The claim.
     pub fn claim(&self) -> &Claim {
         &self.stay.life.claim
-    }
-
-    /// When it was asked for, which is just before the first byte is sent.
-    pub fn asked(&self) -> Moment {
-        self.asked
     }
 
     /// Whether to wait if the claim does not fit now.

@@ -102,7 +102,7 @@ const JOIN_TRIES: u32 = 3;
 impl<Q: Queue> QueueEngine<Q> {
     async fn join(&self, attempt: &Attempt) -> Result<Joined> {
         // Law 5: trust is counted from the first send, for a lost reply's join may have counted.
-        let sent = attempt.asked();
+        let sent = attempt.asked;
         let mut tries = 1;
         loop {
             attempt.sending();

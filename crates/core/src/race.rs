@@ -137,7 +137,7 @@ impl<R: Race> Engine for RaceEngine<R> {
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, Result<Option<Grant>>> {
         boxed(|| async move {
             self.check(attempt.claim().demand)?;
-            let mut sent = attempt.asked();
+            let mut sent = attempt.asked;
             loop {
                 let free_in = match self.attempt(attempt, sent).await? {
                     Answer::Granted(grant) | Answer::GrantedAsOf(grant, _) | Answer::GrantedOn(grant, _) => {

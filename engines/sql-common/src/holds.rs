@@ -53,7 +53,7 @@ impl<C> Default for Entry<C> {
 #[derive(Debug)]
 pub enum Reserved<C> {
     /// It holds already: a second attempt of the same claim, or its wait was successful.
-    Mine(Hold<C>),
+    Mine(Arc<C>, Token),
     /// Another claim of this process is ahead.
     Busy,
     /// Nobody of this process: go to the server.
@@ -130,17 +130,16 @@ impl<C> Holds<C> {
     pub fn reserve(&self, claim: &Claim, connection: Option<&Arc<C>>) -> Reserved<C> {
         let mut book = self.book();
         let entry = book.entry(claim.name.clone()).or_default();
-        match &mut entry.hold {
-            Some(hold) if hold.id == claim.id => {
-                hold.expires_at = Clock::Boot.now().plus(claim.ttl);
-                Reserved::Mine(hold.clone())
-            }
-            Some(_) => Reserved::Busy,
-            None => {
-                entry.hold = Some(Hold { connection: connection.cloned(), ..fresh(claim) });
-                Reserved::Free
-            }
+        let hold = entry.hold.get_or_insert_with(|| fresh(claim));
+        if hold.id != claim.id {
+            return Reserved::Busy;
         }
+        if let (Some(connection), Some(token)) = (&hold.connection, hold.token) {
+            hold.expires_at = Clock::Boot.now().plus(claim.ttl);
+            return Reserved::Mine(Arc::clone(connection), token);
+        }
+        hold.connection = connection.cloned();
+        Reserved::Free
     }
 
     /// Enters the connection on which a reserved claim will be taken; `false` if it has been removed in the meantime.

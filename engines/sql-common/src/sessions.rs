@@ -383,10 +383,8 @@ impl<S: Connections> Race for Sessions<S> {
         let shared = inner.open_shared(claim.id);
         match inner.holds.reserve(claim, shared.as_ref()) {
             Reserved::Busy => return Ok(busy),
-            Reserved::Mine(hold) => {
-                if let (Some(connection), Some(token)) = (hold.connection, hold.token) {
-                    return Ok(Answer::GrantedOn(Grant { token }, connection.lifeline().clone()));
-                }
+            Reserved::Mine(connection, token) => {
+                return Ok(Answer::GrantedOn(Grant { token }, connection.lifeline().clone()));
             }
             Reserved::Free => {}
         }
