@@ -1,7 +1,7 @@
 //! What the driver's errors mean for the caller.
 
 use lockkeeper_core::Error;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{Severity, SqlState};
 
 pub(crate) const ENGINE: &str = "postgres";
 
@@ -21,6 +21,13 @@ fn passes(state: &SqlState) -> bool {
     let code = state.code();
     // A database that is being dropped does not come back by itself.
     code != "57P04" && PASSING_CLASSES.iter().any(|class| code.starts_with(class))
+}
+
+/// Whether the server has refused the request, and undone it. After any other failure it may have been done.
+pub(crate) fn was_refused(error: &Error) -> bool {
+    let Error::Engine { source, .. } = error else { return false };
+    let told = source.downcast_ref::<Told>().and_then(|told| told.0.as_db_error());
+    told.is_some_and(|told| told.parsed_severity() == Some(Severity::Error))
 }
 
 /// The driver says no more than 'db error' by itself; people want the server's own words.

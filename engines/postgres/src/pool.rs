@@ -44,11 +44,13 @@ impl Links {
 
     /// The first link that has room, or the one with the least to do.
     pub(crate) fn choose(&self) -> usize {
-        let loads = || self.quick.iter().map(Link::load).enumerate();
-        loads()
-            .find(|(_, load)| *load < ENOUGH)
-            .or_else(|| loads().min_by_key(|(_, load)| *load))
-            .map_or(0, |(index, _)| index)
+        self.quick.iter().position(|link| link.load() < ENOUGH).unwrap_or_else(|| self.idlest())
+    }
+
+    /// The link with the least to do: for a request that keeps the server busy by itself.
+    pub(crate) fn idlest(&self) -> usize {
+        let loads = self.quick.iter().map(Link::load).enumerate();
+        loads.min_by_key(|(_, load)| *load).map_or(0, |(index, _)| index)
     }
 
     pub(crate) fn close(&self) {

@@ -1,19 +1,26 @@
 //! The row style: whoever inserts the row holds the lock; a person can read it with psql.
 
+mod free;
+mod take;
+
+use self::free::{Frees, Leaving};
+use self::take::{Outcome, Takes, Taking};
 use crate::config::Settings;
 use crate::pool::Links;
+use crate::session::Session;
 use crate::styles::ROW;
+use futures_util::future::try_join_all;
 use lockkeeper_core::{
-    Abilities, Answer, Claim, ClaimId, Clock, Grant, Holder, Kept, Left, LockName, LockView, Race, Renewal,
-    Result, Token, house,
+    Abilities, Answer, Batcher, Claim, ClaimId, Clock, Crowded, Grant, Holder, Kept, Left, LockName,
+    LockView, Race, Renewal, Result, Token, house,
 };
-use lockkeeper_sql_common::{ClaimRow, Lookout, Waiters, lock_views};
+use lockkeeper_sql_common::{ClaimRow, Lookout, Waiter, Waiters, lock_views};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
 
 pub(crate) const SCHEMA: &str =
     concat!(include_str!("sql/schema_tokens.sql"), "\n", include_str!("sql/schema_row.sql"));
@@ -26,6 +33,8 @@ const STATEMENTS: &[&str] = &[
     include_str!("sql/row_clean.sql"),
     include_str!("sql/row_look.sql"),
     include_str!("sql/row_held.sql"),
+    include_str!("sql/row_take_many.sql"),
+    include_str!("sql/row_free_many.sql"),
 ];
 const TAKE: usize = 0;
 const FREE: usize = 1;
@@ -34,17 +43,31 @@ const LIST: usize = 3;
 const CLEAN: usize = 4;
 const LOOK: usize = 5;
 const HELD: usize = 6;
+const TAKE_MANY: usize = 7;
+const FREE_MANY: usize = 8;
 
 const RAISE: &str = include_str!("sql/raise_tokens.sql");
 
 /// How often rows that expired long ago are removed.
 const CLEAN_EVERY: Duration = Duration::from_secs(3600);
 
+/// How many requests of each kind are under way before the next ones gather, and how many travel together. Each lock that
+/// is being taken needs room in the server's table of locks, of which it has some thousands for everybody.
+const AT_ONCE: usize = 2;
+const AT_MOST: usize = 64;
+
+/// How many are renewed by one statement: the server compares each with half of the others.
+const KEEP_AT_MOST: usize = 500;
+
 /// Locks that are rows.
 pub(crate) struct Rows {
     links: Arc<Links>,
-    /// Which link carries which claim.
+    takes: Batcher<Takes>,
+    frees: Batcher<Frees>,
+    /// Which link carries which claim; those that hold have their token as their place.
     book: Waiters,
+    /// Locks that others want, too, as far as we know: they would only be left out when many are taken together.
+    crowded: Crowded,
     lookout: Arc<Lookout>,
 }
 
@@ -55,18 +78,91 @@ impl Rows {
         house::handle().spawn(clean(Arc::downgrade(&links)));
         let lookout = Arc::new(Lookout::default());
         house::handle().spawn(look_out(Arc::clone(&links), Arc::clone(&lookout)));
-        Ok(Self { links, book: Waiters::new(settings.limits.look), lookout })
+        Ok(Self {
+            takes: Takes::together(&links),
+            frees: Frees::together(&links),
+            links,
+            book: Waiters::new(settings.limits.look),
+            crowded: Crowded::default(),
+            lookout,
+        })
     }
 
     async fn free(&self, name: &LockName, id: ClaimId, doing: &'static str) -> Result<bool> {
-        let session = match self.book.find(id) {
-            // On one connection a leave cannot overtake its attempt.
-            Some(entry) => self.links.at(entry.link.load(SeqCst)).session().await?,
-            None => self.links.house().session().await?,
+        let freed = match self.book.find(id) {
+            Some(entry) if entry.place.load(SeqCst) > 0 => self.free_held(name, &entry).await?,
+            Some(entry) => {
+                let _after_the_attempt = entry.under_way.lock().await;
+                // One who took alone has gone perhaps, and his request has not; on one link a leave cannot overtake it.
+                Frees::one(self.links.at(entry.link.load(SeqCst)), name, id, doing).await?
+            }
+            None => Frees::one(self.links.house(), name, id, doing).await?,
         };
-        let rows = session.rows(FREE, &[&name.as_str(), &id.to_string()], doing).await?;
         self.book.forget(id);
-        Ok(!rows.is_empty())
+        Ok(freed)
+    }
+
+    async fn free_held(&self, name: &LockName, entry: &Waiter) -> Result<bool> {
+        let link = entry.link.load(SeqCst);
+        match self.frees.ask(Leaving { name: name.clone(), id: entry.id, link }).await {
+            Some(answer) => answer,
+            // The runtime of the batches has ended.
+            None => Frees::one(self.links.at(link), name, entry.id, "free the lock").await,
+        }
+    }
+
+    /// Takes the row: together with others, unless somebody else is known to want it, too.
+    async fn take(&self, claim: &Claim, entry: &Arc<Waiter>) -> Result<Outcome> {
+        let under_way = Arc::clone(&entry.under_way).lock_owned().await;
+        if self.crowded.contains(&claim.name) {
+            return self.take_alone(claim, entry).await;
+        }
+        let (claim, entry) = (claim.clone(), Arc::clone(entry));
+        let taking = Arc::new(Taking { claim, entry, thread: thread(), _under_way: under_way });
+        match self.takes.ask(Arc::clone(&taking)).await {
+            Some(outcome) => outcome,
+            // The runtime of the batches has ended.
+            None => self.take_alone(&taking.claim, &taking.entry).await,
+        }
+    }
+
+    async fn take_alone(&self, claim: &Claim, entry: &Waiter) -> Result<Outcome> {
+        let outcome = Takes::one(&self.links, claim, entry, &thread()).await?;
+        self.crowded.note(&claim.name, !matches!(outcome, Outcome::Taken(_)));
+        Ok(outcome)
+    }
+
+    async fn look(&self, claim: &Claim, entry: &Waiter) -> Result<Seen> {
+        let session = self.links.at(entry.link.load(SeqCst)).session().await?;
+        let (name, id) = (claim.name.as_str(), claim.id.to_string());
+        let seen = session.rows(LOOK, &[&name, &id], "look at the lock").await?;
+        // No row: it was freed just now.
+        let Some(row) = seen.first() else { return Ok(Seen { own: None, free_in: Duration::ZERO }) };
+        let free_in = Duration::from_millis(row.get::<_, i64>("free_in_ms").max(0).unsigned_abs());
+        Ok(Seen { own: row.get("token"), free_in })
+    }
+}
+
+/// What one sees who did not get the lock: his own hold, after all, or how long the present one can last.
+struct Seen {
+    own: Option<i64>,
+    free_in: Duration,
+}
+
+/// Marks the claim as one that holds: no request that takes it is under way any more.
+fn granted(entry: &Waiter, token: i64) -> Answer {
+    let token = token.max(1).unsigned_abs();
+    entry.place.store(token, SeqCst);
+    Answer::Granted(Grant { token: Token(token) })
+}
+
+/// Where batches are sent from: the runtime of this call, if it has threads of its own. Another one may stand still as soon
+/// as nobody waits for it, and with it those who wait for the batch elsewhere.
+fn home() -> Handle {
+    let here = Handle::current();
+    match here.runtime_flavor() {
+        RuntimeFlavor::MultiThread => here,
+        _ => house::handle().clone(),
     }
 }
 
@@ -97,6 +193,17 @@ async fn clean(links: std::sync::Weak<Links>) {
     }
 }
 
+/// Renews some, and says which of them are dead.
+async fn keep(session: &Session, renewals: &[Renewal]) -> Result<Vec<ClaimId>> {
+    let names: Vec<&str> = renewals.iter().map(|renewal| renewal.claim.name.as_str()).collect();
+    let ids: Vec<String> = renewals.iter().map(|renewal| renewal.claim.id.to_string()).collect();
+    let ttls: Vec<i64> = renewals.iter().map(|renewal| milliseconds(renewal.ttl)).collect();
+    let rows = session.rows(KEEP, &[&names, &ids, &ttls], "renew").await?;
+    let kept: HashSet<&str> = rows.iter().map(|row| row.get(0)).collect();
+    let dead = renewals.iter().zip(&ids).filter(|(_, id)| !kept.contains(id.as_str()));
+    Ok(dead.map(|(renewal, _)| renewal.claim.id).collect())
+}
+
 fn milliseconds(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
@@ -104,10 +211,6 @@ fn milliseconds(time: Duration) -> i64 {
 fn thread() -> String {
     let thread = std::thread::current();
     thread.name().map_or_else(|| format!("{:?}", thread.id()), str::to_owned)
-}
-
-fn granted(token: i64) -> Answer {
-    Answer::Granted(Grant { token: Token(token.max(0).unsigned_abs()) })
 }
 
 impl Race for Rows {
@@ -125,27 +228,25 @@ impl Race for Rows {
 
     async fn attempt(&self, claim: &Claim) -> Result<Answer> {
         let entry = self.book.enter(claim, || self.links.choose());
-        let link = self.links.at(entry.link.load(SeqCst));
-        let session = link.session().await?;
-        let _under_way = link.under_way();
-        let (name, id, holder) = (claim.name.as_str(), claim.id.to_string(), &claim.holder);
-        let process = i64::from(holder.pid);
-        let ttl_ms = claim.ttl.as_millis() as f64;
-        let params: [&(dyn ToSql + Sync); 7] =
-            [&name, &id, &holder.text, &holder.host, &process, &thread(), &ttl_ms];
-        let taken = session.rows(TAKE, &params, "take the lock").await?;
-        if let Some(row) = taken.first() {
-            return Ok(granted(row.get("token")));
-        }
-        let seen = session.rows(LOOK, &[&name, &id], "look at the lock").await?;
-        if let Some(own) = seen.first().and_then(|row| row.get("token")) {
-            return Ok(granted(own));
+        let mut outcome = self.take(claim, &entry).await?;
+        let seen = loop {
+            if let Outcome::Taken(token) = outcome {
+                return Ok(granted(&entry, token));
+            }
+            let seen = self.look(claim, &entry).await?;
+            if matches!(outcome, Outcome::Held) || !seen.free_in.is_zero() {
+                break seen;
+            }
+            // It has expired, or is being taken: only one who comes alone takes that over, or waits for that.
+            outcome = self.take_alone(claim, &entry).await?;
+        };
+        if let Some(own) = seen.own {
+            return Ok(granted(&entry, own));
         }
         // Nothing of it is left, so nobody will leave for it.
         self.book.forget(claim.id);
-        // No row: it was freed just now.
-        let free_in: i64 = seen.first().map_or(0, |row| row.get("free_in_ms"));
-        Ok(Answer::Busy { free_in: Some(Duration::from_millis(free_in.max(0).unsigned_abs())) })
+        self.crowded.note(&claim.name, true);
+        Ok(Answer::Busy { free_in: Some(seen.free_in) })
     }
 
     async fn changed(&self, claim: &Claim, free_in: Option<Duration>) -> Result<()> {
@@ -157,14 +258,9 @@ impl Race for Rows {
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
-        let names: Vec<&str> = renewals.iter().map(|renewal| renewal.claim.name.as_str()).collect();
-        let ids: Vec<String> = renewals.iter().map(|renewal| renewal.claim.id.to_string()).collect();
-        let ttls: Vec<i64> = renewals.iter().map(|renewal| milliseconds(renewal.ttl)).collect();
         let session = self.links.house().session().await?;
-        let rows = session.rows(KEEP, &[&names, &ids, &ttls], "renew").await?;
-        let kept: HashSet<&str> = rows.iter().map(|row| row.get(0)).collect();
-        let dead = renewals.iter().zip(&ids).filter(|(_, id)| !kept.contains(id.as_str()));
-        Ok(Kept { dead: dead.map(|(renewal, _)| renewal.claim.id).collect(), as_of: None })
+        let all = renewals.chunks(KEEP_AT_MOST).map(|some| keep(&session, some));
+        Ok(Kept { dead: try_join_all(all).await?.concat(), as_of: None })
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {

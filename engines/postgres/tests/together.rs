@@ -1,0 +1,302 @@
+//! The row style with many tasks: what they take and free travels together, and nobody waits for one who waits for him.
+
+use lockkeeper::{Clock, Guard, Keeper};
+use lockkeeper_conformance::checker::{Promises, check};
+use lockkeeper_conformance::history::{ClaimRecorder, Recorder, ReleaseOutcome};
+use lockkeeper_testkit::Postgres;
+use std::time::Duration;
+use tokio_postgres::{Client, NoTls};
+
+async fn client(server: &Postgres) -> Client {
+    let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.expect("a connection");
+    tokio::spawn(connection);
+    client
+}
+
+async fn keeper(server: &Postgres) -> Keeper {
+    keeper_with(server, lockkeeper::DEFAULT_TTL).await
+}
+
+async fn keeper_with(server: &Postgres, ttl: Duration) -> Keeper {
+    let url = format!("{}?style=row", server.url());
+    lockkeeper::Connect::to(url).ttl(ttl).connect().await.expect("a keeper")
+}
+
+/// Nothing is held any more, in the end.
+async fn until_idle(keeper: &Keeper) {
+    for _ in 0..3000 {
+        if keeper.inspect("").await.expect("a look").is_empty() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("something is left: {:?}", keeper.inspect("").await);
+}
+
+/// The number of the next transaction that writes.
+async fn transaction(client: &Client) -> i64 {
+    client.query_one("SELECT txid_current()", &[]).await.expect("a number").get(0)
+}
+
+async fn pairs(keeper: &Keeper, tasks: usize, each: usize) {
+    let tasks = (0..tasks).map(|task| {
+        let lock = keeper.mutex(format!("pairs/{task}"));
+        tokio::spawn(async move {
+            for _ in 0..each {
+                lock.lock().await.expect("a lock").release().await.expect("a release");
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.expect("a task");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_tasks_share_commits_and_one_has_its_own() {
+    let server = Postgres::start_with(&["autovacuum=off"]);
+    let (keeper, counter) = (keeper(&server).await, client(&server).await);
+    // The connections are opened before it counts.
+    pairs(&keeper, 64, 5).await;
+    for (tasks, each) in [(64, 50), (1, 50)] {
+        let before = transaction(&counter).await;
+        pairs(&keeper, tasks, each).await;
+        let commits = transaction(&counter).await - before - 1;
+        let requests = 2 * (tasks * each) as i64;
+        println!("{tasks} tasks: {requests} requests in {commits} commits");
+        match tasks {
+            1 => assert_eq!(commits, requests, "one who comes alone goes at once"),
+            _ => assert!(commits < requests / 3, "{requests} requests in {commits} commits"),
+        }
+    }
+}
+
+fn now_ns() -> u64 {
+    Clock::Boot.now().as_nanos()
+}
+
+/// Records the grant and the release, with a moment in between.
+async fn hold(story: &ClaimRecorder, guard: Guard, moment: Duration) {
+    let (valid, at) = (guard.valid_for(), Clock::Boot.now());
+    if let Ok(token) = guard.token() {
+        story.is_granted(at.as_nanos(), token.0, at.plus(valid).as_nanos());
+    }
+    tokio::time::sleep(moment).await;
+    story.invokes_release(now_ns());
+    let outcome = match guard.release().await {
+        Ok(()) => ReleaseOutcome::Released,
+        Err(error) if error.is_lost() => ReleaseOutcome::NotHeld,
+        Err(_) => ReleaseOutcome::Unknown,
+    };
+    story.release_is_done(now_ns(), outcome);
+}
+
+fn judge(recorder: &Recorder) -> usize {
+    let history = recorder.history();
+    let violations = check(&history, &Promises::safety());
+    assert!(violations.is_empty(), "{}", violations.iter().map(|v| format!("{v}\n")).collect::<String>());
+    history.events.len()
+}
+
+/// Many tasks of several keepers try the same locks, each keeper in an order of its own.
+async fn hammer(keepers: &[Keeper], recorder: &Recorder, locks: u32, turns: u32) {
+    let mut tasks = Vec::new();
+    for (number, keeper) in (0..).zip(keepers) {
+        for task in 0..32 {
+            let (keeper, recorder, client) = (keeper.clone(), recorder.clone(), number * 32 + task);
+            tasks.push(tokio::spawn(async move {
+                for turn in 0..turns {
+                    let step = (task * 7 + turn) % locks;
+                    let lock = if number % 2 == 0 { step } else { locks - 1 - step };
+                    let story = recorder.claim(client, lock, own_number(client, turn));
+                    story.invokes(now_ns(), 1, 1);
+                    match keeper.mutex(format!("hammered/{lock}")).try_lock().await {
+                        Ok(Some(guard)) => {
+                            hold(&story, guard, Duration::from_millis((turn % 3).into())).await
+                        }
+                        Ok(None) => story.is_cancelled(now_ns()),
+                        Err(_) => story.is_unknown(now_ns()),
+                    }
+                }
+            }));
+        }
+    }
+    for task in tasks {
+        task.await.expect("a task");
+    }
+}
+
+/// A number of its own for each claim.
+fn own_number(client: u32, turn: u32) -> u128 {
+    u128::from(client) << 64 | u128::from(turn)
+}
+
+async fn deadlocks(client: &Client) -> i64 {
+    let text =
+        "SELECT pg_stat_clear_snapshot(), (SELECT sum(deadlocks)::bigint FROM pg_stat_database) AS count";
+    client.query_one(text, &[]).await.expect("the statistics").get("count")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keepers_that_want_the_same_locks_in_other_orders_exclude_each_other_and_never_deadlock() {
+    let server = Postgres::start();
+    // So short that renewals run all the time; some holds are held throughout.
+    let keepers = [
+        keeper_with(&server, Duration::from_secs(2)).await,
+        keeper_with(&server, Duration::from_secs(2)).await,
+    ];
+    let mut kept = Vec::new();
+    for number in 0..50 {
+        kept.push(keepers[number % 2].mutex(format!("kept/{number}")).lock().await.expect("a lock"));
+    }
+    let recorder = Recorder::new();
+    hammer(&keepers, &recorder, 40, 120).await;
+    assert!(judge(&recorder) > 5000);
+    for guard in kept {
+        guard.release().await.expect("it was kept");
+    }
+    until_idle(&keepers[0]).await;
+    for keeper in keepers {
+        keeper.close().await;
+    }
+    // A server process tells what it counted at its end, at the latest.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(deadlocks(&client(&server).await).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_break_leave_nobody_holding_twice_and_nothing_behind() {
+    let server = Postgres::start();
+    let keepers = [keeper(&server).await, keeper(&server).await];
+    let killer = client(&server).await;
+    let killing = tokio::spawn(async move {
+        let all =
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'lockkeeper'";
+        loop {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            killer.query(all, &[]).await.expect("an end");
+        }
+    });
+    let recorder = Recorder::new();
+    hammer(&keepers, &recorder, 80, 150).await;
+    killing.abort();
+    judge(&recorder);
+    until_idle(&keepers[0]).await;
+}
+
+const TAKE_MANY: &str = include_str!("../src/sql/row_take_many.sql");
+const FREE_MANY: &str = include_str!("../src/sql/row_free_many.sql");
+const KEEP: &str = include_str!("../src/sql/row_keep.sql");
+
+/// The statements themselves, with names in all orders, as a request that was given up and the next one might bring them
+/// together.
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_that_take_free_and_renew_the_same_rows_never_wait_in_a_circle() {
+    let server = Postgres::start_with(&["deadlock_timeout=100ms"]);
+    keeper(&server).await.close().await;
+    let workers = (0..6).map(|worker: usize| {
+        let url = server.url();
+        tokio::spawn(async move {
+            let (client, connection) = tokio_postgres::connect(&url, NoTls).await.expect("a connection");
+            tokio::spawn(connection);
+            client.batch_execute(include_str!("../src/sql/session_setup.sql")).await.expect("the settings");
+            let [take, free, keep] = [TAKE_MANY, FREE_MANY, KEEP];
+            let take = client.prepare(take).await.expect("a statement");
+            let free = client.prepare(free).await.expect("a statement");
+            let keep = client.prepare(keep).await.expect("a statement");
+            let mut numbers: Vec<usize> = (0..50).collect();
+            let mut done = 0;
+            for turn in 0..150 {
+                numbers.rotate_left((worker * 13 + turn) % 50);
+                if (worker + turn).is_multiple_of(2) {
+                    numbers.reverse();
+                }
+                let names: Vec<String> = numbers.iter().map(|number| format!("circle/{number}")).collect();
+                let ids: Vec<String> = numbers.iter().map(|number| format!("{number:032x}")).collect();
+                let (texts, many) = (vec![""; 50], vec![60_000_i64; 50]);
+                let ttls = vec![60_000_f64; 50];
+                let outcome = match (worker + turn) % 3 {
+                    0 => client.query(&take, &[&names, &ids, &texts, &texts, &many, &texts, &ttls]).await,
+                    1 => client.query(&keep, &[&names, &ids, &many]).await,
+                    _ => client.query(&free, &[&names, &ids]).await,
+                };
+                done += outcome.expect("nobody waits in a circle").len();
+            }
+            done
+        })
+    });
+    for worker in workers.collect::<Vec<_>>() {
+        assert!(worker.await.expect("a worker") > 0, "they met no rows");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_taken_together_the_expired_are_taken_over_and_the_held_are_not() {
+    let server = Postgres::start();
+    let keeper = keeper(&server).await;
+    let row = "INSERT INTO lockkeeper_rows SELECT 'lockkeeper/mixed/' || number, md5(number::text), 1, '', '', 1, '', now(), \
+               now() + CASE number % 3 WHEN 0 THEN interval '-1 s' ELSE interval '1 h' END \
+               FROM generate_series(0, 89) AS number WHERE number % 3 < 2";
+    client(&server).await.execute(row, &[]).await.expect("rows");
+    for _ in 0..2 {
+        let tries = (0..90).map(|number| {
+            let lock = keeper.mutex(format!("mixed/{number}"));
+            tokio::spawn(async move { lock.try_lock().await.expect("an answer") })
+        });
+        for (number, attempt) in tries.collect::<Vec<_>>().into_iter().enumerate() {
+            let guard = attempt.await.expect("a task");
+            assert_eq!(guard.is_none(), number % 3 == 1, "mixed/{number}");
+            if let Some(guard) = guard {
+                assert!(guard.token().expect("a token").0 > 1);
+                guard.release().await.expect("a release");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_the_server_refuses_does_not_fail_the_others() {
+    let server = Postgres::start();
+    let keeper = keeper(&server).await;
+    let refuse = "
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            IF TG_OP = 'INSERT' AND NEW.name LIKE '%/13' OR TG_OP = 'DELETE' AND OLD.name LIKE '%/14' THEN
+                RAISE EXCEPTION 'not this one';
+            END IF;
+            RETURN coalesce(NEW, OLD);
+        END $$;
+        CREATE TRIGGER refuse BEFORE INSERT OR DELETE ON lockkeeper_rows FOR EACH ROW EXECUTE FUNCTION refuse()";
+    client(&server).await.batch_execute(refuse).await.expect("a trigger");
+    let tasks = (0..40).map(|number| {
+        let lock = keeper.mutex(format!("refused/{number}"));
+        tokio::spawn(async move { lock.lock().await?.release().await })
+    });
+    for (number, task) in tasks.collect::<Vec<_>>().into_iter().enumerate() {
+        let outcome = task.await.expect("a task");
+        assert_eq!(outcome.is_err(), [13, 14].contains(&number), "{number}: {outcome:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_that_go_away_leave_nothing_behind() {
+    let server = Postgres::start();
+    let keeper = keeper_with(&server, Duration::from_secs(60)).await;
+    for round in 0..10 {
+        let tasks: Vec<_> = (0..100)
+            .map(|task| {
+                let lock = keeper.mutex(format!("left/{task}"));
+                tokio::spawn(async move { lock.lock().await.expect("a lock").release().await })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_micros(round * 700)).await;
+        for (number, task) in tasks.into_iter().enumerate() {
+            if number % 2 == 0 {
+                task.abort();
+            } else {
+                task.await.expect("a task").expect("a release");
+            }
+        }
+    }
+    until_idle(&keeper).await;
+}
