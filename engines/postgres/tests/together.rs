@@ -4,7 +4,9 @@ use lockkeeper::{Clock, Guard, Keeper};
 use lockkeeper_conformance::checker::{Promises, check};
 use lockkeeper_conformance::history::{ClaimRecorder, Recorder, ReleaseOutcome};
 use lockkeeper_testkit::Postgres;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Barrier;
 use tokio_postgres::{Client, NoTls};
 
 async fn client(server: &Postgres) -> Client {
@@ -38,37 +40,46 @@ async fn transaction(client: &Client) -> i64 {
     client.query_one("SELECT txid_current()", &[]).await.expect("a number").get(0)
 }
 
-async fn pairs(keeper: &Keeper, tasks: usize, each: usize) {
-    let tasks = (0..tasks).map(|task| {
-        let lock = keeper.mutex(format!("pairs/{task}"));
-        tokio::spawn(async move {
-            for _ in 0..each {
-                lock.lock().await.expect("a lock").release().await.expect("a release");
-            }
-        })
-    });
-    for task in tasks.collect::<Vec<_>>() {
-        task.await.expect("a task");
+/// How many transactions write while these run. They begin while nobody can write, so that all are there before the first
+/// is answered.
+async fn commits<T: Send + 'static>(
+    server: &Postgres,
+    tasks: impl Iterator<Item = impl Future<Output = T> + Send + 'static>,
+) -> (Vec<T>, i64) {
+    let (gate, counter) = (client(server).await, client(server).await);
+    gate.batch_execute("BEGIN; LOCK TABLE lockkeeper_rows IN EXCLUSIVE MODE").await.expect("a gate");
+    let tasks: Vec<_> = tasks.map(tokio::spawn).collect();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let before = transaction(&counter).await;
+    gate.batch_execute("COMMIT").await.expect("an open gate");
+    let mut outcomes = Vec::new();
+    for task in tasks {
+        outcomes.push(task.await.expect("a task"));
     }
+    (outcomes, transaction(&counter).await - before - 1)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_tasks_share_commits_and_one_has_its_own() {
     let server = Postgres::start_with(&["autovacuum=off"]);
     let (keeper, counter) = (keeper(&server).await, client(&server).await);
+    let lock = |task| keeper.mutex(format!("many/{task}"));
     // The connections are opened before it counts.
-    pairs(&keeper, 64, 5).await;
-    for (tasks, each) in [(64, 50), (1, 50)] {
-        let before = transaction(&counter).await;
-        pairs(&keeper, tasks, each).await;
-        let commits = transaction(&counter).await - before - 1;
-        let requests = 2 * (tasks * each) as i64;
-        println!("{tasks} tasks: {requests} requests in {commits} commits");
-        match tasks {
-            1 => assert_eq!(commits, requests, "one who comes alone goes at once"),
-            _ => assert!(commits < requests / 3, "{requests} requests in {commits} commits"),
-        }
+    futures_util::future::join_all((0..64).map(async |task| lock(task).lock().await.map(drop))).await;
+    until_idle(&keeper).await;
+
+    let takes = (0..64).map(lock).map(|lock| async move { lock.lock().await.expect("a lock") });
+    let (guards, took) = commits(&server, takes).await;
+    let frees = guards.into_iter().map(|guard| async move { guard.release().await.expect("a release") });
+    let (_, freed) = commits(&server, frees).await;
+    println!("64 tasks: {took} commits to take, {freed} to free");
+    assert!((1..=16).contains(&took) && (1..=16).contains(&freed));
+
+    let before = transaction(&counter).await;
+    for _ in 0..20 {
+        lock(0).lock().await.expect("a lock").release().await.expect("a release");
     }
+    assert_eq!(transaction(&counter).await - before - 1, 40, "one who comes alone goes at once");
 }
 
 fn now_ns() -> u64 {
@@ -131,7 +142,9 @@ fn own_number(client: u32, turn: u32) -> u128 {
     u128::from(client) << 64 | u128::from(turn)
 }
 
+/// How many the server has broken; its processes tell at their end, at the latest.
 async fn deadlocks(client: &Client) -> i64 {
+    tokio::time::sleep(Duration::from_secs(2)).await;
     let text =
         "SELECT pg_stat_clear_snapshot(), (SELECT sum(deadlocks)::bigint FROM pg_stat_database) AS count";
     client.query_one(text, &[]).await.expect("the statistics").get("count")
@@ -159,8 +172,40 @@ async fn keepers_that_want_the_same_locks_in_other_orders_exclude_each_other_and
     for keeper in keepers {
         keeper.close().await;
     }
-    // A server process tells what it counted at its end, at the latest.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(deadlocks(&client(&server).await).await, 0);
+}
+
+/// Both want the same locks at the same moment, one from the last to the first.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_keepers_that_come_at_once_one_gets_each_lock_and_neither_waits_in_a_circle() {
+    const LOCKS: usize = 64;
+    let server = Postgres::start_with(&["deadlock_timeout=100ms"]);
+    let keepers = [keeper(&server).await, keeper(&server).await];
+    for wave in 0..30 {
+        let start = Arc::new(Barrier::new(2 * LOCKS));
+        let tries = (0..2 * LOCKS).map(|task| {
+            let number = if task < LOCKS { task } else { 2 * LOCKS - 1 - task };
+            let (lock, start) =
+                (keepers[task / LOCKS].mutex(format!("wave/{wave}/{number}")), Arc::clone(&start));
+            tokio::spawn(async move {
+                start.wait().await;
+                (number, lock.try_lock().await.expect("an answer"))
+            })
+        });
+        let mut guards: [Option<Guard>; LOCKS] = [const { None }; LOCKS];
+        for attempt in tries.collect::<Vec<_>>() {
+            if let (number, Some(guard)) = attempt.await.expect("a task") {
+                assert!(guards[number].replace(guard).is_none(), "two hold {number}");
+            }
+        }
+        let releases = guards.map(|guard| tokio::spawn(guard.expect("one of the two holds").release()));
+        for release in releases {
+            release.await.expect("a task").expect("a release");
+        }
+    }
+    for keeper in keepers {
+        keeper.close().await;
+    }
     assert_eq!(deadlocks(&client(&server).await).await, 0);
 }
 
