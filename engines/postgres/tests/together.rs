@@ -175,13 +175,24 @@ async fn keepers_that_want_the_same_locks_in_other_orders_exclude_each_other_and
     assert_eq!(deadlocks(&client(&server).await).await, 0);
 }
 
+/// Lets every row take its time, so that statements meet half-way.
+const SLOW: &str = "
+    CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM pg_sleep(0.001);
+        RETURN coalesce(NEW, OLD);
+    END $$;
+    CREATE TRIGGER slow BEFORE INSERT OR UPDATE OR DELETE ON lockkeeper_rows
+    FOR EACH ROW EXECUTE FUNCTION slow()";
+
 /// Both want the same locks at the same moment, one from the last to the first.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_keepers_that_come_at_once_one_gets_each_lock_and_neither_waits_in_a_circle() {
     const LOCKS: usize = 64;
     let server = Postgres::start_with(&["deadlock_timeout=100ms"]);
     let keepers = [keeper(&server).await, keeper(&server).await];
-    for wave in 0..30 {
+    client(&server).await.batch_execute(SLOW).await.expect("a trigger");
+    for wave in 0..10 {
         let start = Arc::new(Barrier::new(2 * LOCKS));
         let tries = (0..2 * LOCKS).map(|task| {
             let number = if task < LOCKS { task } else { 2 * LOCKS - 1 - task };
@@ -237,8 +248,10 @@ const KEEP: &str = include_str!("../src/sql/row_keep.sql");
 /// together.
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_that_take_free_and_renew_the_same_rows_never_wait_in_a_circle() {
+    const NAMES: usize = 20;
     let server = Postgres::start_with(&["deadlock_timeout=100ms"]);
     keeper(&server).await.close().await;
+    client(&server).await.batch_execute(SLOW).await.expect("a trigger");
     let workers = (0..6).map(|worker: usize| {
         let url = server.url();
         tokio::spawn(async move {
@@ -249,17 +262,17 @@ async fn statements_that_take_free_and_renew_the_same_rows_never_wait_in_a_circl
             let take = client.prepare(take).await.expect("a statement");
             let free = client.prepare(free).await.expect("a statement");
             let keep = client.prepare(keep).await.expect("a statement");
-            let mut numbers: Vec<usize> = (0..50).collect();
+            let mut numbers: Vec<usize> = (0..NAMES).collect();
             let mut done = 0;
-            for turn in 0..150 {
-                numbers.rotate_left((worker * 13 + turn) % 50);
+            for turn in 0..30 {
+                numbers.rotate_left((worker * 13 + turn) % NAMES);
                 if (worker + turn).is_multiple_of(2) {
                     numbers.reverse();
                 }
                 let names: Vec<String> = numbers.iter().map(|number| format!("circle/{number}")).collect();
                 let ids: Vec<String> = numbers.iter().map(|number| format!("{number:032x}")).collect();
-                let (texts, many) = (vec![""; 50], vec![60_000_i64; 50]);
-                let ttls = vec![60_000_f64; 50];
+                let (texts, many) = (vec![""; NAMES], vec![60_000_i64; NAMES]);
+                let ttls = vec![60_000_f64; NAMES];
                 let outcome = match (worker + turn) % 3 {
                     0 => client.query(&take, &[&names, &ids, &texts, &texts, &many, &texts, &ttls]).await,
                     1 => client.query(&keep, &[&names, &ids, &many]).await,
@@ -326,7 +339,8 @@ async fn one_that_the_server_refuses_does_not_fail_the_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_that_go_away_leave_nothing_behind() {
     let server = Postgres::start();
-    let keeper = keeper_with(&server, Duration::from_secs(60)).await;
+    let keeper = keeper_with(&server, Duration::from_secs(120)).await;
+    client(&server).await.batch_execute(SLOW).await.expect("a trigger");
     for round in 0..10 {
         let tasks: Vec<_> = (0..100)
             .map(|task| {
@@ -334,7 +348,7 @@ async fn tasks_that_go_away_leave_nothing_behind() {
                 tokio::spawn(async move { lock.lock().await.expect("a lock").release().await })
             })
             .collect();
-        tokio::time::sleep(Duration::from_micros(round * 700)).await;
+        tokio::time::sleep(Duration::from_millis(round * 12)).await;
         for (number, task) in tasks.into_iter().enumerate() {
             if number % 2 == 0 {
                 task.abort();
