@@ -33,7 +33,6 @@ pub(super) struct Taking {
 }
 
 /// Takes rows.
-#[derive(Clone)]
 pub(super) struct Takes(Arc<Links>);
 
 impl Takes {
