@@ -47,7 +47,7 @@ impl Links {
         self.quick.iter().position(|link| link.load() < ENOUGH).unwrap_or_else(|| self.idlest())
     }
 
-    /// The link with the least to do: for a request that keeps the server busy by itself.
+    /// The link with the least to do.
     pub(crate) fn idlest(&self) -> usize {
         let loads = self.quick.iter().map(Link::load).enumerate();
         loads.min_by_key(|(_, load)| *load).map_or(0, |(index, _)| index)

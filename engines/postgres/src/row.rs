@@ -53,8 +53,8 @@ const CLEAN_EVERY: Duration = Duration::from_secs(3600);
 
 /// How many requests of each kind are under way before the next ones gather, and how many travel together. Each lock that
 /// is being taken needs room in the server's table of locks, of which it has some thousands for everybody.
-const AT_ONCE: usize = 2;
-const AT_MOST: usize = 64;
+const AT_ONCE: usize = 4;
+const AT_MOST: usize = 32;
 
 /// How many are renewed by one statement: the server compares each with half of the others.
 const KEEP_AT_MOST: usize = 500;
@@ -227,7 +227,8 @@ impl Race for Rows {
     }
 
     async fn attempt(&self, claim: &Claim) -> Result<Answer> {
-        let entry = self.book.enter(claim, || self.links.choose());
+        // Commits wait for the disk, and those of several links wait together.
+        let entry = self.book.enter(claim, || self.links.idlest());
         let mut outcome = self.take(claim, &entry).await?;
         let seen = loop {
             if let Outcome::Taken(token) = outcome {
