@@ -27,6 +27,16 @@ impl Cell {
             Self::Bytes(bytes) => std::str::from_utf8(bytes).ok()?.parse().ok(),
         }
     }
+
+    /// Its type, as the protocol has it.
+    fn kind(&self) -> [u8; 2] {
+        const UNSIGNED: u8 = 0x80;
+        match self {
+            Self::Null => [ColumnType::MYSQL_TYPE_NULL as u8, 0],
+            Self::Number(_) => [ColumnType::MYSQL_TYPE_LONGLONG as u8, UNSIGNED],
+            Self::Bytes(_) => [ColumnType::MYSQL_TYPE_VAR_STRING as u8, 0],
+        }
+    }
 }
 
 /// The first row of an answer; none if it has none.
@@ -37,6 +47,8 @@ struct Prepared {
     text: &'static str,
     number: u32,
     columns: Vec<u8>,
+    /// The types of the values that the server has been told, two bytes each.
+    types: Vec<u8>,
 }
 
 /// One connection.
@@ -70,8 +82,8 @@ impl Line {
             Some(index) => index,
             None => self.prepare(text).await?,
         };
-        let number = self.prepared[index].number;
-        self.packets.command(|buffer| put_execute(buffer, number, values)).await?;
+        let Prepared { number, types, .. } = &mut self.prepared[index];
+        self.packets.command(|buffer| put_execute(buffer, *number, types, values)).await?;
         self.answer(Some(index)).await
     }
 
@@ -84,11 +96,11 @@ impl Line {
         let packet = self.packets.next_good().await?;
         let mut reader = Reader(packet.get(1..).unwrap_or_default());
         let numbers = || Some((reader.number(4)?, reader.number(2)?, reader.number(2)?));
-        let (number, columns, params) = { numbers }().ok_or_else(|| unexpected(&packet))?;
+        let (number, columns, params) = { numbers }().ok_or_else(|| unexpected(packet))?;
         self.columns(params).await?;
         let columns = self.columns(columns).await?;
         let number = u32::try_from(number).unwrap_or_default();
-        self.prepared.push(Prepared { text, number, columns });
+        self.prepared.push(Prepared { text, number, columns, types: Vec::new() });
         Ok(self.prepared.len() - 1)
     }
 
@@ -99,7 +111,7 @@ impl Line {
         let mut types = Vec::new();
         for _ in 0..count {
             let packet = self.packets.next_good().await?;
-            let at = packet.len().checked_sub(TYPE).ok_or_else(|| unexpected(&packet))?;
+            let at = packet.len().checked_sub(TYPE).ok_or_else(|| unexpected(packet))?;
             types.push(packet[at]);
         }
         if count > 0 && !self.manners.without_eof {
@@ -122,13 +134,14 @@ impl Line {
 
     /// One of the results: a procedure has several.
     async fn result(&mut self, prepared: Option<usize>) -> Result<(Option<Row>, StatusFlags)> {
+        let manners = self.manners;
         let packet = self.packets.next_good().await?;
         if packet.first() == Some(&0x00) {
-            return Ok((None, self.status(&packet)));
+            return Ok((tracked(packet), manners.status(packet)));
         }
-        let mut reader = Reader(&packet);
-        let count = reader.length().ok_or_else(|| unexpected(&packet))?;
-        if !self.manners.known_columns || reader.number(1) != Some(0) {
+        let mut reader = Reader(packet);
+        let count = reader.length().ok_or_else(|| unexpected(packet))?;
+        if !manners.known_columns || reader.number(1) != Some(0) {
             let columns = self.columns(count).await?;
             if let Some(prepared) = prepared {
                 self.prepared[prepared].columns = columns;
@@ -138,30 +151,53 @@ impl Line {
         loop {
             let packet = self.packets.next_good().await?;
             if packet.first() == Some(&0xfe) && packet.len() < 0xff_ffff {
-                return Ok((first, self.status(&packet)));
+                return Ok((first, manners.status(packet)));
             }
             if first.is_none() {
                 let row = match prepared {
-                    Some(prepared) => binary_row(&packet, &self.prepared[prepared].columns),
-                    None => text_row(&packet, count),
+                    Some(prepared) => binary_row(packet, &self.prepared[prepared].columns),
+                    None => text_row(packet, count),
                 };
-                first = Some(row.ok_or_else(|| unexpected(&packet))?);
+                first = Some(row.ok_or_else(|| unexpected(packet))?);
             }
         }
     }
+}
 
+impl Manners {
     /// What the last packet of a result says.
-    fn status(&self, packet: &[u8]) -> StatusFlags {
+    fn status(self, packet: &[u8]) -> StatusFlags {
         let mut reader = Reader(packet.get(1..).unwrap_or_default());
-        let is_eof = packet.first() == Some(&0xfe) && !self.manners.without_eof;
+        let is_eof = packet.first() == Some(&0xfe) && !self.without_eof;
         let skipped = if is_eof { reader.number(2) } else { reader.length().and(reader.length()) };
         let status = skipped.and(reader.number(2)).and_then(|status| u16::try_from(status).ok());
         StatusFlags::from_bits_truncate(status.unwrap_or_default())
     }
 }
 
-fn put_execute(buffer: &mut Vec<u8>, number: u32, values: &[Cell]) {
-    const UNSIGNED: u8 = 0x80;
+/// The new value of the variable that is tracked, if a statement without a result has set it.
+fn tracked(packet: &[u8]) -> Option<Row> {
+    const VARIABLE: u64 = 0;
+    let mut reader = Reader(packet.get(1..)?);
+    let _affected_and_inserted = (reader.length()?, reader.length()?);
+    let status = StatusFlags::from_bits_truncate(u16::try_from(reader.number(2)?).ok()?);
+    if !status.contains(StatusFlags::SERVER_SESSION_STATE_CHANGED) {
+        return None;
+    }
+    let _warnings_and_message = (reader.number(2)?, reader.text()?);
+    let mut changes = Reader(reader.text()?);
+    while let (kind, Some(change)) = (changes.number(1)?, changes.text()) {
+        if kind == VARIABLE {
+            let mut change = Reader(change);
+            let _name = change.text()?;
+            return Some(vec![Cell::Bytes(change.text()?.to_vec())]);
+        }
+    }
+    None
+}
+
+/// The types are said only when they are not those of the last time: the server remembers them.
+fn put_execute(buffer: &mut Vec<u8>, number: u32, types: &mut Vec<u8>, values: &[Cell]) {
     buffer.push(EXECUTE);
     buffer.extend(number.to_le_bytes());
     buffer.extend([0, 1, 0, 0, 0]);
@@ -170,16 +206,14 @@ fn put_execute(buffer: &mut Vec<u8>, number: u32, values: &[Cell]) {
     }
     let nulls = buffer.len();
     buffer.resize(nulls + values.len().div_ceil(8), 0);
-    buffer.push(1);
-    for (index, value) in values.iter().enumerate() {
-        match value {
-            Cell::Null => {
-                buffer[nulls + index / 8] |= 1 << (index % 8);
-                buffer.extend([ColumnType::MYSQL_TYPE_NULL as u8, 0]);
-            }
-            Cell::Number(_) => buffer.extend([ColumnType::MYSQL_TYPE_LONGLONG as u8, UNSIGNED]),
-            Cell::Bytes(_) => buffer.extend([ColumnType::MYSQL_TYPE_VAR_STRING as u8, 0]),
-        }
+    for (index, _) in values.iter().enumerate().filter(|(_, value)| **value == Cell::Null) {
+        buffer[nulls + index / 8] |= 1 << (index % 8);
+    }
+    let are_new = !values.iter().flat_map(Cell::kind).eq(types.iter().copied());
+    buffer.push(u8::from(are_new));
+    if are_new {
+        *types = values.iter().flat_map(Cell::kind).collect();
+        buffer.extend_from_slice(types);
     }
     for value in values {
         match value {
@@ -248,14 +282,31 @@ mod tests {
     }
 
     #[test]
-    fn values_are_written_one_after_the_other() {
-        let mut buffer = Vec::new();
-        put_execute(&mut buffer, 3, &[Cell::Null, Cell::Number(9), Cell::Bytes(b"x".into())]);
-        let wanted = [
-            &[EXECUTE, 3, 0, 0, 0, 0, 1, 0, 0, 0, 1, 1, 6, 0, 8, 0x80, 253, 0][..],
-            &9_u64.to_le_bytes(),
-            b"\x01x",
-        ];
-        assert_eq!(buffer, wanted.concat());
+    fn a_tracked_value_is_read_from_an_answer_without_a_result() {
+        let answer = b"\x00\x00\x00\x02\x40\x00\x00\x00\x15\x01\x01x\x00\x10\x0elast_insert_id";
+        let whole = [&answer[..], b"\x0212"].concat();
+        assert_eq!(tracked(&whole), None, "a length that is not true");
+        let mut whole = whole;
+        (whole[8], whole[13]) = (0x17, 0x12);
+        assert_eq!(tracked(&whole), Some(vec![Cell::Bytes(b"12".into())]));
+        assert_eq!(tracked(b"\x00\x00\x00\x02\x00\x00\x00"), None);
+        for length in 0..whole.len() {
+            assert_eq!(tracked(&whole[..length]), None, "cut after {length}");
+        }
+    }
+
+    #[test]
+    fn values_are_written_one_after_the_other_and_their_types_once() {
+        let (mut buffer, mut types) = (Vec::new(), Vec::new());
+        let values = [Cell::Null, Cell::Number(9), Cell::Bytes(b"x".into())];
+        put_execute(&mut buffer, 3, &mut types, &values);
+        let (begin, end) = ([EXECUTE, 3, 0, 0, 0, 0, 1, 0, 0, 0, 1], [&9_u64.to_le_bytes()[..], b"\x01x"]);
+        assert_eq!(buffer, [&begin[..], &[1, 6, 0, 8, 0x80, 253, 0], &end.concat()].concat());
+        buffer.clear();
+        put_execute(&mut buffer, 3, &mut types, &values);
+        assert_eq!(buffer, [&begin[..], &[0], &end.concat()].concat());
+        buffer.clear();
+        put_execute(&mut buffer, 3, &mut types, &[Cell::Number(9)]);
+        assert_eq!(buffer[11..14], [1, 8, 0x80], "others than the last time");
     }
 }

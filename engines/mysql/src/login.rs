@@ -35,6 +35,7 @@ fn wanted(login: &Login) -> CapabilityFlags {
         | CapabilityFlags::CLIENT_MULTI_RESULTS
         | CapabilityFlags::CLIENT_PS_MULTI_RESULTS
         | CapabilityFlags::CLIENT_DEPRECATE_EOF
+        | CapabilityFlags::CLIENT_SESSION_TRACK
         | CapabilityFlags::CLIENT_PLUGIN_AUTH
         | CapabilityFlags::CLIENT_FOUND_ROWS
         | CapabilityFlags::CLIENT_CONNECT_WITH_DB;
@@ -48,7 +49,7 @@ fn wanted(login: &Login) -> CapabilityFlags {
 pub(crate) async fn log_in(login: &Login) -> Result<(Packets, Manners)> {
     let stream = Stream::following(dial(&login.host, login.port).await.map_err(broken)?);
     let mut packets = Packets::new(stream);
-    let greeting = packets.next_good().await?;
+    let greeting = packets.next_good().await?.to_vec();
     let greeting = ParseBuf(&greeting).parse::<HandshakePacket<'_>>(()).map_err(broken)?;
     let flags = greeting.capabilities() & wanted(login);
     let mut more = MariadbCapabilities::empty();
@@ -114,7 +115,7 @@ async fn convince(
     const STEPS: usize = 6;
     let mut switches = 0;
     for _ in 0..STEPS {
-        let packet = packets.next_good().await?;
+        let packet = packets.next_good().await?.to_vec();
         match packet.as_slice() {
             [0x00, ..] => return Ok(()),
             [0xfe, _, ..] if switches < SWITCHES => {

@@ -3,6 +3,7 @@
 use lockkeeper_core::drive::Stream;
 use mysql_async::{DriverError, Error, IoError, Result, ServerError};
 use std::io;
+use std::ops::Range;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::client::TlsStream;
 
@@ -85,11 +86,11 @@ impl Packets {
     }
 
     /// The next packet, whatever it is.
-    pub(crate) async fn any(&mut self) -> Result<Vec<u8>> {
+    pub(crate) async fn any(&mut self) -> Result<&[u8]> {
         const ROOM: usize = 4096;
-        loop {
+        let packet = loop {
             if let Some(packet) = self.next() {
-                return Ok(packet);
+                break packet;
             }
             self.incoming.reserve(ROOM);
             let count = match &mut self.endpoint {
@@ -99,27 +100,30 @@ impl Packets {
             if count.map_err(broken)? == 0 {
                 return Err(Error::Driver(DriverError::ConnectionClosed));
             }
-        }
+        };
+        Ok(&self.incoming[packet])
     }
 
     /// The next packet, unless it is an error.
-    pub(crate) async fn next_good(&mut self) -> Result<Vec<u8>> {
+    pub(crate) async fn next_good(&mut self) -> Result<&[u8]> {
         let packet = self.any().await?;
-        if packet.first() == Some(&0xff) { Err(told(&packet)) } else { Ok(packet) }
+        if packet.first() == Some(&0xff) { Err(told(packet)) } else { Ok(packet) }
     }
 
-    fn next(&mut self) -> Option<Vec<u8>> {
-        let (header, rest) = self.incoming[self.read..].split_first_chunk::<4>()?;
-        let [one, two, three, sequence] = *header;
-        let length = u32::from_le_bytes([one, two, three, 0]) as usize;
-        let packet = rest.get(..length)?.to_vec();
-        self.sequence = sequence.wrapping_add(1);
-        self.read += 4 + length;
+    /// Where the next packet is; what was read before it is forgotten.
+    fn next(&mut self) -> Option<Range<usize>> {
         if self.read == self.incoming.len() {
             self.incoming.clear();
             self.read = 0;
         }
-        Some(packet)
+        let (header, rest) = self.incoming[self.read..].split_first_chunk::<4>()?;
+        let [one, two, three, sequence] = *header;
+        let length = u32::from_le_bytes([one, two, three, 0]) as usize;
+        rest.get(..length)?;
+        self.sequence = sequence.wrapping_add(1);
+        let begin = self.read + header.len();
+        self.read = begin + length;
+        Some(begin..self.read)
     }
 }
 

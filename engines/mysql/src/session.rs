@@ -141,15 +141,17 @@ impl Session {
 
     /// A proxy may have put another session behind this connection: then nothing is held for certain.
     pub(crate) fn check(&self, number: Option<&Cell>) -> Result<()> {
-        if number.and_then(Cell::number) == Some(self.number) {
-            return Ok(());
-        }
+        if number.and_then(Cell::number) == Some(self.number) { Ok(()) } else { Err(self.is_another()) }
+    }
+
+    /// Cuts it, for the session behind it is not the one that it was.
+    pub(crate) fn is_another(&self) -> Error {
         self.cut();
-        Err(Error::permanent(
+        Error::permanent(
             ENGINE,
             "keep one session",
             "the session behind this connection changes: there is a pooling proxy in between; connect to the server itself",
-        ))
+        )
     }
 
     /// Cuts the connection; what it holds is lost at once.

@@ -99,10 +99,21 @@ impl Connection for UserLocks {
 
     async fn take(&self, claim: &Claim) -> Result<Option<Token>> {
         const DOING: &str = "take the lock";
-        let row = self.session.ask(DOING, self.about(&claim.name, |texts| &texts.take)).await?;
-        self.session.check(row.get(1))?;
-        let token = number(&row, DOING)?;
-        Ok((token > 0).then(|| self.granted(claim, Token(token))))
+        const BUSY: u64 = 0;
+        const UNKNOWN: u64 = 1;
+        const ELSEWHERE: u64 = 2;
+        let Key { value, texts } = Key::of(&self.session.database, &claim.name);
+        let values = vec![Cell::Number(self.session.number), Cell::Bytes(value.into())];
+        let row = self.session.ask(DOING, (&texts.take, values)).await?;
+        match row.first().and_then(Cell::number) {
+            // A session that does not track is another one, too.
+            None | Some(ELSEWHERE) => Err(self.session.is_another()),
+            Some(UNKNOWN) => {
+                Err(Error::temporary(ENGINE, DOING, "the server could not say whether it is free"))
+            }
+            Some(BUSY) => Ok(None),
+            Some(token) => Ok(Some(self.granted(claim, Token(token)))),
+        }
     }
 
     async fn wait(&self, claim: &Claim) -> Result<Token> {

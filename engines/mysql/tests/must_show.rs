@@ -141,3 +141,36 @@ async fn tokens_grow_after_idle_state_was_removed() {
     let after = keeper.mutex("cleaned").lock().await.expect("a grant").token().expect("a token");
     assert!(after > before);
 }
+
+/// What the server is asked to take a user lock, and says: it must be from the session that we believe we are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_lock_is_taken_by_the_session_that_asks_and_by_no_other() {
+    let server = MariaDb::start();
+    lockkeeper::connect(format!("{}?style=advisory", server.url())).await.expect("a keeper").close().await;
+    let take = include_str!("../src/sql/user_lock_take.sql").replace("{key}", "'lk:it'");
+    let mut sessions = [client(&server).await, client(&server).await];
+    let mut last = 2;
+    for (of, number, wanted) in
+        [(0, 1, Some(2)), (0, 0, None), (1, 0, Some(0)), (1, 1, Some(2)), (0, 0, None)]
+    {
+        let number: Option<u64> =
+            sessions[number].query_first("SELECT CONNECTION_ID()").await.expect("a number");
+        sessions[of].exec_drop(&take, (number,)).await.expect("an answer");
+        let said: Option<u64> =
+            sessions[of].query_first("SELECT @@last_insert_id").await.expect("what it said");
+        let holder: Option<Option<u64>> =
+            sessions[of].query_first("SELECT IS_USED_LOCK('lk:it')").await.expect("a holder");
+        let said = said.expect("a row");
+        match wanted {
+            Some(wanted) => assert_eq!(said, wanted),
+            None => {
+                assert_eq!(holder.flatten(), number);
+                assert!(said > last, "token {said} after {last}");
+                last = said;
+            }
+        }
+        if last == 2 {
+            assert_eq!(holder.flatten(), None, "another session has taken it");
+        }
+    }
+}
