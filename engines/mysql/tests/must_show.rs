@@ -151,7 +151,7 @@ async fn a_user_lock_is_taken_by_the_session_that_asks_and_by_no_other() {
     let mut sessions = [client(&server).await, client(&server).await];
     let mut last = 2;
     for (of, number, wanted) in
-        [(0, 1, Some(2)), (0, 0, None), (1, 0, Some(0)), (1, 1, Some(2)), (0, 0, None)]
+        [(0, 1, Some(2)), (0, 0, None), (1, 1, Some(0)), (1, 0, Some(2)), (0, 0, None)]
     {
         let number: Option<u64> =
             sessions[number].query_first("SELECT CONNECTION_ID()").await.expect("a number");
