@@ -65,16 +65,21 @@ impl Request {
 
     /// Adds a number.
     pub(crate) fn number(&mut self, number: u64) -> &mut Self {
-        self.word(&[Digits::of(number).as_str()])
+        self.bytes(Digits::of(number).bytes())
+    }
+
+    fn bytes(&mut self, word: &[u8]) -> &mut Self {
+        add_length(&mut self.words, b'$', word.len());
+        self.words.extend_from_slice(word);
+        self.words.extend_from_slice(END);
+        self.count += 1;
+        self
     }
 
     /// With one more argument.
     pub fn arg(mut self, argument: impl ToRedisArgs) -> Self {
         for word in argument.to_redis_args() {
-            add_length(&mut self.words, b'$', word.len());
-            self.words.extend_from_slice(&word);
-            self.words.extend_from_slice(END);
-            self.count += 1;
+            self.bytes(&word);
         }
         self
     }
@@ -136,7 +141,10 @@ fn add_word<P: AsRef<str>>(out: &mut Vec<u8>, pieces: &[P]) {
 
 fn add_length(out: &mut Vec<u8>, kind: u8, length: usize) {
     out.push(kind);
-    out.extend_from_slice(Digits::of(length as u64).as_str().as_bytes());
+    match u8::try_from(length) {
+        Ok(digit @ 0..10) => out.push(b'0' + digit),
+        _ => out.extend_from_slice(Digits::of(length as u64).bytes()),
+    }
     out.extend_from_slice(END);
 }
 
@@ -148,21 +156,20 @@ struct Digits {
 
 impl Digits {
     fn of(mut number: u64) -> Self {
-        let mut digits = [b'0'; 20];
-        let mut from = digits.len() - 1;
+        let mut digits = [0; 20];
+        let mut from = digits.len();
         loop {
+            from -= 1;
             digits[from] = b'0' + (number % 10) as u8;
             number /= 10;
             if number == 0 {
                 return Self { digits, from };
             }
-            from -= 1;
         }
     }
 
-    fn as_str(&self) -> &str {
-        // Digits are always text.
-        std::str::from_utf8(&self.digits[self.from..]).unwrap_or_default()
+    fn bytes(&self) -> &[u8] {
+        &self.digits[self.from..]
     }
 }
 
