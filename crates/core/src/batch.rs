@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 /// Who has gathered for so long does not wait for the requests under way: their tasks may be alive and yet not run, such
@@ -253,6 +254,8 @@ impl<B: Batch> Flight<B> {
     }
 
     async fn run(mut self) {
+        // A runtime of several threads runs at once what is spawned last: whoever else is ready shall ask first.
+        yield_now().await;
         loop {
             let next = self.inner.next(self.starts);
             self.starts = false;
@@ -296,7 +299,7 @@ mod tests {
     use super::*;
     use std::ops::Range;
     use tokio::sync::Semaphore;
-    use tokio::task::{JoinHandle, yield_now};
+    use tokio::task::JoinHandle;
 
     /// Answers with the size of the batch, once it may.
     #[derive(Clone, Default)]
