@@ -1,5 +1,9 @@
 //! Many tasks of one keeper, whose requests travel together, and claims that move from the lock's row to the queue.
 
+#[path = "../../../crates/conformance/cases/leaving.rs"]
+mod leaving;
+
+use leaving::until_idle;
 use lockkeeper::Keeper;
 use lockkeeper_testkit::MariaDb;
 use std::sync::Arc;
@@ -12,39 +16,12 @@ async fn keeper(server: &MariaDb, style: &str) -> Keeper {
     lockkeeper::connect(format!("{}?style={style}", server.url())).await.expect(style)
 }
 
-/// Nothing is held or wanted any more, in the end.
-async fn until_idle(keeper: &Keeper) {
-    for _ in 0..3000 {
-        if keeper.inspect("").await.expect("a look").is_empty() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("something is left: {:?}", keeper.inspect("").await);
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_that_go_away_leave_nothing_behind() {
     let server = MariaDb::start();
     for style in STYLES {
         let keeper = keeper(&server, style).await;
-        for round in 0..5 {
-            let tasks: Vec<_> = (0..100)
-                .map(|task| {
-                    let lock = keeper.mutex(format!("left/{task}"));
-                    tokio::spawn(async move { lock.lock().await.expect("a lock").release().await })
-                })
-                .collect();
-            tokio::time::sleep(Duration::from_millis(round * 2)).await;
-            for (number, task) in tasks.into_iter().enumerate() {
-                if number % 2 == 0 {
-                    task.abort();
-                } else {
-                    task.await.expect("a task").expect("a release");
-                }
-            }
-        }
-        until_idle(&keeper).await;
+        leaving::tasks_that_go_away_leave_nothing_behind(&keeper, 5, Duration::from_millis(2)).await;
         keeper.close().await;
     }
 }

@@ -1,5 +1,9 @@
 //! The row style with many tasks: what they take and free travels together, and nobody waits for one who waits for him.
 
+#[path = "../../../crates/conformance/cases/leaving.rs"]
+mod leaving;
+
+use leaving::until_idle;
 use lockkeeper::{Clock, Guard, Keeper};
 use lockkeeper_conformance::checker::{Promises, check};
 use lockkeeper_conformance::history::{ClaimRecorder, Recorder, ReleaseOutcome};
@@ -22,17 +26,6 @@ async fn keeper(server: &Postgres) -> Keeper {
 async fn keeper_with(server: &Postgres, ttl: Duration) -> Keeper {
     let url = format!("{}?style=row", server.url());
     lockkeeper::Connect::to(url).ttl(ttl).connect().await.expect("a keeper")
-}
-
-/// Nothing is held any more, in the end.
-async fn until_idle(keeper: &Keeper) {
-    for _ in 0..3000 {
-        if keeper.inspect("").await.expect("a look").is_empty() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("something is left: {:?}", keeper.inspect("").await);
 }
 
 /// The number of the next transaction that writes.
@@ -341,21 +334,5 @@ async fn tasks_that_go_away_leave_nothing_behind() {
     let server = Postgres::start();
     let keeper = keeper_with(&server, Duration::from_secs(120)).await;
     client(&server).await.batch_execute(SLOW).await.expect("a trigger");
-    for round in 0..10 {
-        let tasks: Vec<_> = (0..100)
-            .map(|task| {
-                let lock = keeper.mutex(format!("left/{task}"));
-                tokio::spawn(async move { lock.lock().await.expect("a lock").release().await })
-            })
-            .collect();
-        tokio::time::sleep(Duration::from_millis(round * 12)).await;
-        for (number, task) in tasks.into_iter().enumerate() {
-            if number % 2 == 0 {
-                task.abort();
-            } else {
-                task.await.expect("a task").expect("a release");
-            }
-        }
-    }
-    until_idle(&keeper).await;
+    leaving::tasks_that_go_away_leave_nothing_behind(&keeper, 10, Duration::from_millis(12)).await;
 }
