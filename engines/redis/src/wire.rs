@@ -1,8 +1,7 @@
 //! Commands and their replies on one connection, with little between the caller and the socket.
 //!
 //! The driver's own connection passes each command through a channel, a sink, a frame and a tree of parsers, which is most of what a
-//! lock costs on our side. So the driver greets the server and writes the commands, and what goes to and fro after that is
-//! ours.
+//! lock costs on our side. So the driver greets the server, and what goes to and fro after that is ours.
 
 #[cfg(test)]
 mod tests;
@@ -40,7 +39,7 @@ struct Desk {
 
 struct Waiting {
     replies: Vec<Value>,
-    missing: usize,
+    wanted: usize,
     answer: oneshot::Sender<Vec<Value>>,
 }
 
@@ -91,11 +90,7 @@ impl Wire {
             }
             let (answer, answered) = oneshot::channel();
             write(&mut desk.out);
-            desk.waiting.push_back(Waiting {
-                replies: Vec::with_capacity(replies),
-                missing: replies,
-                answer,
-            });
+            desk.waiting.push_back(Waiting { replies: Vec::with_capacity(replies), wanted: replies, answer });
             if let Some(line) = &desk.line {
                 line.wake_by_ref();
             }
@@ -203,8 +198,7 @@ impl Line {
             return Err(io::Error::new(ErrorKind::InvalidData, "a reply that nobody asked for"));
         };
         first.replies.push(reply);
-        first.missing -= 1;
-        if first.missing == 0
+        if first.replies.len() == first.wanted
             && let Some(Waiting { replies, answer, .. }) = desk.waiting.pop_front()
         {
             drop(desk);
