@@ -17,10 +17,12 @@ use tokio::sync::Mutex;
 const CONNECTIONS: usize = 8;
 
 const WRITES: [&str; 2] = ["INSERT INTO floor VALUES (?)", "DELETE FROM floor WHERE name = ?"];
-const ADVISORY: [&str; 2] = ["DO GET_LOCK(?, 0)", "DO RELEASE_LOCK(?)"];
+// Its answer is read: without, as with DO GET_LOCK, nobody knows whether he has the lock.
+const ADVISORY: [&str; 2] = ["SELECT GET_LOCK(?, 0)", "DO RELEASE_LOCK(?)"];
 
 async fn measure(url: &str, style: &str, tasks: usize) -> Result<(), Failure> {
-    let (pair, connections) = if style == "advisory" { (ADVISORY, 1) } else { (WRITES, CONNECTIONS) };
+    let (pair, wanted, connections) =
+        if style == "advisory" { (ADVISORY, Some(1), 1) } else { (WRITES, None, CONNECTIONS) };
     // A connection is for one task at a time, as the protocol wants it.
     let mut raws = Vec::new();
     for _ in 0..if tasks == 1 { 1 } else { connections } {
@@ -34,9 +36,10 @@ async fn measure(url: &str, style: &str, tasks: usize) -> Result<(), Failure> {
         async move {
             let raw = &raws[task % raws.len()];
             let name = format!("floor/{task}");
-            for statement in pair {
-                raw.lock().await.exec_drop(statement, (&name,)).await.expect("a statement");
-            }
+            let answer: Option<i64> =
+                raw.lock().await.exec_first(pair[0], (&name,)).await.expect("a statement");
+            assert_eq!(answer, wanted);
+            raw.lock().await.exec_drop(pair[1], (&name,)).await.expect("a statement");
         }
     })
     .await

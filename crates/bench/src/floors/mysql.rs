@@ -16,6 +16,8 @@ pub(crate) struct TwoStatements {
     connections: Vec<Mutex<Conn>>,
     first: &'static str,
     second: &'static str,
+    /// What the first one must answer.
+    wanted: Option<i64>,
     prefix: String,
 }
 
@@ -25,12 +27,14 @@ impl TwoStatements {
         let mut connection = counters::mysql::connect(address).await?;
         connection.query_drop(include_str!("mysql/schema.sql")).await?;
         let (insert, delete) = (include_str!("mysql/insert.sql"), include_str!("mysql/delete.sql"));
-        Self::connect(address, CONNECTIONS, insert, delete).await
+        Self::connect(address, CONNECTIONS, insert, delete, None).await
     }
 
-    /// `GET_LOCK` and `RELEASE_LOCK`; one session holds all of them.
+    /// `GET_LOCK` and `RELEASE_LOCK`; one session holds all of them. Whoever does not read the answer of the first (`DO
+    /// GET_LOCK`) is quicker, but does not know whether he has the lock.
     pub(crate) async fn advisory(address: &Address) -> Result<Self> {
-        Self::connect(address, 1, include_str!("mysql/lock.sql"), include_str!("mysql/unlock.sql")).await
+        let (lock, unlock) = (include_str!("mysql/lock.sql"), include_str!("mysql/unlock.sql"));
+        Self::connect(address, 1, lock, unlock, Some(1)).await
     }
 
     async fn connect(
@@ -38,12 +42,13 @@ impl TwoStatements {
         count: usize,
         first: &'static str,
         second: &'static str,
+        wanted: Option<i64>,
     ) -> Result<Self> {
         let mut connections = Vec::new();
         for _ in 0..count {
             connections.push(Mutex::new(counters::mysql::connect(address).await?));
         }
-        Ok(Self { connections, first, second, prefix: format!("{:016x}", rand::random::<u64>()) })
+        Ok(Self { connections, first, second, wanted, prefix: format!("{:016x}", rand::random::<u64>()) })
     }
 }
 
@@ -52,7 +57,12 @@ impl Pairs for TwoStatements {
         Box::pin(async move {
             let connection = &self.connections[lock % self.connections.len()];
             let name = format!("{}-{lock}", self.prefix);
-            connection.lock().await.exec_drop(self.first, (&name,)).await?;
+            let answer: Option<i64> = connection.lock().await.exec_first(self.first, (&name,)).await?;
+            if answer != self.wanted {
+                return Err(
+                    format!("the raw lock was not free: {} says {answer:?}", self.first.trim()).into()
+                );
+            }
             connection.lock().await.exec_drop(self.second, (&name,)).await?;
             Ok(())
         })

@@ -1,1 +1,1 @@
-DO GET_LOCK(?, 0)
+SELECT GET_LOCK(?, 0)
