@@ -21,6 +21,7 @@ pub mod checker;
 pub mod faulty;
 pub mod helper;
 pub mod history;
+mod recording;
 mod suite;
 
 pub use suite::{Subject, Suite};

@@ -4,9 +4,8 @@
 mod leaving;
 
 use leaving::until_idle;
-use lockkeeper::{Clock, Guard, Keeper};
-use lockkeeper_conformance::checker::{Promises, check};
-use lockkeeper_conformance::history::{ClaimRecorder, Recorder, ReleaseOutcome};
+use lockkeeper::{Demand, Guard, Keeper};
+use lockkeeper_conformance::history::Recorder;
 use lockkeeper_testkit::Postgres;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,33 +74,6 @@ async fn many_tasks_share_commits_and_one_has_its_own() {
     assert_eq!(transaction(&counter).await - before - 1, 40, "one who comes alone goes at once");
 }
 
-fn now_ns() -> u64 {
-    Clock::Boot.now().as_nanos()
-}
-
-/// Records the grant and the release, with a moment in between.
-async fn hold(story: &ClaimRecorder, guard: Guard, moment: Duration) {
-    let (valid, at) = (guard.valid_for(), Clock::Boot.now());
-    if let Ok(token) = guard.token() {
-        story.is_granted(at.as_nanos(), token.0, at.plus(valid).as_nanos());
-    }
-    tokio::time::sleep(moment).await;
-    story.invokes_release(now_ns());
-    let outcome = match guard.release().await {
-        Ok(()) => ReleaseOutcome::Released,
-        Err(error) if error.is_lost() => ReleaseOutcome::NotHeld,
-        Err(_) => ReleaseOutcome::Unknown,
-    };
-    story.release_is_done(now_ns(), outcome);
-}
-
-fn judge(recorder: &Recorder) -> usize {
-    let history = recorder.history();
-    let violations = check(&history, &Promises::safety());
-    assert!(violations.is_empty(), "{}", violations.iter().map(|v| format!("{v}\n")).collect::<String>());
-    history.events.len()
-}
-
 /// Many tasks of several keepers try the same locks, each keeper in an order of its own.
 async fn hammer(keepers: &[Keeper], recorder: &Recorder, locks: u32, turns: u32) {
     let mut tasks = Vec::new();
@@ -112,15 +84,10 @@ async fn hammer(keepers: &[Keeper], recorder: &Recorder, locks: u32, turns: u32)
                 for turn in 0..turns {
                     let step = (task * 7 + turn) % locks;
                     let lock = if number % 2 == 0 { step } else { locks - 1 - step };
-                    let story = recorder.claim(client, lock, own_number(client, turn));
-                    story.invokes(now_ns(), 1, 1);
-                    match keeper.mutex(format!("hammered/{lock}")).try_lock().await {
-                        Ok(Some(guard)) => {
-                            hold(&story, guard, Duration::from_millis((turn % 3).into())).await
-                        }
-                        Ok(None) => story.is_cancelled(now_ns()),
-                        Err(_) => story.is_unknown(now_ns()),
-                    }
+                    let story = recorder.asks(client, lock, Demand::Exclusive);
+                    let asked = keeper.mutex(format!("hammered/{lock}")).try_lock().await;
+                    let moment = Duration::from_millis((turn % 3).into());
+                    story.gets(asked, tokio::time::sleep(moment)).await;
                 }
             }));
         }
@@ -128,11 +95,6 @@ async fn hammer(keepers: &[Keeper], recorder: &Recorder, locks: u32, turns: u32)
     for task in tasks {
         task.await.expect("a task");
     }
-}
-
-/// A number of its own for each claim.
-fn own_number(client: u32, turn: u32) -> u128 {
-    u128::from(client) << 64 | u128::from(turn)
 }
 
 /// How many the server has broken; its processes tell at their end, at the latest.
@@ -157,7 +119,7 @@ async fn keepers_that_want_the_same_locks_in_other_orders_exclude_each_other_and
     }
     let recorder = Recorder::new();
     hammer(&keepers, &recorder, 40, 120).await;
-    assert!(judge(&recorder) > 5000);
+    assert!(recorder.judged().events.len() > 5000);
     for guard in kept {
         guard.release().await.expect("it was kept");
     }
@@ -229,7 +191,7 @@ async fn connections_that_break_leave_nobody_holding_twice_and_nothing_behind() 
     let recorder = Recorder::new();
     hammer(&keepers, &recorder, 80, 150).await;
     killing.abort();
-    judge(&recorder);
+    recorder.judged();
     until_idle(&keepers[0]).await;
 }
 

@@ -1,47 +1,16 @@
 //! At any moment at most one holds: recorded histories, judged by the checker.
 
 use crate::bench::{Bench, soon_held};
-use crate::checker::{Promises, check};
-use crate::history::{ClaimRecorder, Recorder, ReleaseOutcome};
-use lockkeeper::{Clock, Demand, Guard};
+use crate::history::Recorder;
+use lockkeeper::Demand;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-pub(super) fn now_ns() -> u64 {
-    Clock::Boot.now().as_nanos()
-}
-
-/// Records that a claim is about to be sent. The recorder has a number for it; its real id is not known yet.
-pub(super) fn asks(recorder: &Recorder, client: u32, demand: Demand) -> ClaimRecorder {
-    let story = recorder.claim(client, 0, rand::random());
-    let (weight, limit) = (demand.weight() as u32, demand.limit() as u32);
-    story.invokes(now_ns(), weight, limit);
-    story
-}
-
-/// Records the grant, holds for a few turns of the scheduler, and records the release.
-pub(super) async fn holds_and_releases(story: &ClaimRecorder, guard: Guard) {
-    let valid = guard.valid_for();
-    let at = Clock::Boot.now();
-    if let Ok(token) = guard.token() {
-        story.is_granted(at.as_nanos(), token.0, at.plus(valid).as_nanos());
-    }
+/// How long clients hold: a few turns of the scheduler.
+pub(super) async fn a_moment() {
     for _ in 0..3 {
         tokio::task::yield_now().await;
     }
-    story.invokes_release(now_ns());
-    let outcome = match guard.release().await {
-        Ok(()) => ReleaseOutcome::Released,
-        Err(error) if error.is_lost() => ReleaseOutcome::NotHeld,
-        Err(_) => ReleaseOutcome::Unknown,
-    };
-    story.release_is_done(now_ns(), outcome);
-}
-
-pub(super) fn judge(recorder: &Recorder) {
-    let history = recorder.history();
-    let violations = check(&history, &Promises::safety());
-    assert!(violations.is_empty(), "{}", violations.iter().map(|v| format!("{v}\n")).collect::<String>());
 }
 
 pub(super) async fn one_holder_at_a_time_under_contention(bench: Bench) {
@@ -52,16 +21,16 @@ pub(super) async fn one_holder_at_a_time_under_contention(bench: Bench) {
         let recorder = recorder.clone();
         clients.push(tokio::spawn(async move {
             for _ in 0..15 {
-                let story = asks(&recorder, client, Demand::Exclusive);
+                let story = recorder.asks(client, 0, Demand::Exclusive);
                 let guard = soon_held(keeper.mutex("contended").lock()).await;
-                holds_and_releases(&story, guard).await;
+                story.gets(Ok(Some(guard)), a_moment()).await;
             }
         }));
     }
     for client in clients {
         client.await.expect("a client");
     }
-    judge(&recorder);
+    recorder.judged();
 }
 
 pub(super) async fn a_shared_counter_stays_exact(bench: Bench) {

@@ -1,6 +1,6 @@
 //! Semaphores: never more than the limit, in order, and no lost wake-up.
 
-use super::exclusion::{asks, holds_and_releases, judge};
+use super::exclusion::a_moment;
 use crate::bench::{Bench, soon_held};
 use crate::history::Recorder;
 use lockkeeper::{Demand, Error};
@@ -13,16 +13,16 @@ pub(super) async fn never_more_than_the_limit(bench: Bench) {
         clients.push(tokio::spawn(async move {
             for round in 0..10 {
                 let want = (round + client) % 3 + 1;
-                let story = asks(&recorder, client, Demand::Permits { want, of: 4 });
+                let story = recorder.asks(client, 0, Demand::Permits { want, of: 4 });
                 let guard = soon_held(keeper.semaphore("slots", 4).acquire(want)).await;
-                holds_and_releases(&story, guard).await;
+                story.gets(Ok(Some(guard)), a_moment()).await;
             }
         }));
     }
     for client in clients {
         client.await.expect("a client");
     }
-    judge(&recorder);
+    recorder.judged();
 }
 
 pub(super) async fn several_permits_at_once(bench: Bench) {

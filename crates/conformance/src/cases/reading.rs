@@ -1,6 +1,6 @@
 //! Readers share, writers are alone.
 
-use super::exclusion::{asks, holds_and_releases, judge};
+use super::exclusion::a_moment;
 use crate::bench::{Bench, soon_held};
 use crate::history::Recorder;
 use lockkeeper::Demand;
@@ -95,15 +95,15 @@ pub(super) async fn readers_and_writers_under_contention(bench: Bench) {
             for round in 0..12 {
                 let writes = (round + client) % 3 == 0;
                 let demand = if writes { Demand::Exclusive } else { Demand::Shared };
-                let story = asks(&recorder, client, demand);
+                let story = recorder.asks(client, 0, demand);
                 let lock = keeper.rwlock("mixed");
                 let guard = if writes { soon_held(lock.write()).await } else { soon_held(lock.read()).await };
-                holds_and_releases(&story, guard).await;
+                story.gets(Ok(Some(guard)), a_moment()).await;
             }
         }));
     }
     for client in clients {
         client.await.expect("a client");
     }
-    judge(&recorder);
+    recorder.judged();
 }
