@@ -11,9 +11,11 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod watch;
+mod wire;
 
 pub use stream::Stream;
 pub use watch::{Watch, Watched};
+pub use wire::{Reads, Wire, WireLine};
 
 use crate::house;
 use asker::Asker;

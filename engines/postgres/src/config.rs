@@ -55,6 +55,11 @@ impl Backends {
 }
 
 impl Settings {
+    /// Whether what goes over a socket is encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.driver.get_ssl_mode() != SslMode::Disable
+    }
+
     /// Takes the parameters and refuses what is left.
     pub(crate) fn from_address(mut address: Address, ttl: Duration, connections: usize) -> Result<Self> {
         let limits = Limits::for_ttl(ttl);

@@ -27,9 +27,8 @@ pub(crate) fn start(
     lifeline: Lifeline,
     home: &Handle,
 ) -> Drive {
-    let watch = house::handle().spawn(hangup.ends(lifeline.clone())).abort_handle();
     let listens = messages.is_some();
-    Drive::start(Line { _end: End { lifeline, watch }, connection, messages }, moves, home, listens)
+    Drive::start(Line { _end: End::of(hangup, lifeline), connection, messages }, moves, home, listens)
 }
 
 /// A connection until it ends or is dropped: first its lifeline ends, then the server sees the end.
@@ -40,9 +39,17 @@ struct Line {
 }
 
 /// Whatever hangs on the connection is lost when this is dropped.
-struct End {
+pub(crate) struct End {
     lifeline: Lifeline,
     watch: AbortHandle,
+}
+
+impl End {
+    /// The lifeline also ends when the server hangs up.
+    pub(crate) fn of(hangup: Hangup, lifeline: Lifeline) -> Self {
+        let watch = house::handle().spawn(hangup.ends(lifeline.clone())).abort_handle();
+        Self { lifeline, watch }
+    }
 }
 
 impl Drop for End {

@@ -1,13 +1,14 @@
 //! What the driver's errors mean for the caller.
 
+use crate::messages::Refusal;
 use lockkeeper_core::Error;
-use tokio_postgres::error::{Severity, SqlState};
+use tokio_postgres::error::Severity;
 
 pub(crate) const ENGINE: &str = "postgres";
 
 /// The error for a request that failed: temporary if the same request may succeed later.
 pub(crate) fn fault(doing: &'static str, error: tokio_postgres::Error) -> Error {
-    let temporary = error.as_db_error().is_none_or(|told| passes(told.code()));
+    let temporary = error.as_db_error().is_none_or(|told| passes(told.code().code()));
     if temporary {
         Error::temporary(ENGINE, doing, Told(error))
     } else {
@@ -15,10 +16,28 @@ pub(crate) fn fault(doing: &'static str, error: tokio_postgres::Error) -> Error 
     }
 }
 
+/// The same for what the server says on a connection of ours.
+pub(crate) fn refused(doing: &'static str, refusal: Box<Refusal>) -> Error {
+    if passes(&refusal.code) {
+        Error::temporary(ENGINE, doing, refusal)
+    } else {
+        Error::permanent(ENGINE, doing, refusal)
+    }
+}
+
+/// The error for a request whose connection has ended.
+pub(crate) fn ended(doing: &'static str, error: std::io::Error) -> Error {
+    Error::temporary(ENGINE, doing, error)
+}
+
+/// The error for a connection that could not be opened, but may be later.
+pub(crate) fn could_not_connect(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::temporary(ENGINE, "connect", error)
+}
+
 /// The server or its resources are in trouble, not the request.
-fn passes(state: &SqlState) -> bool {
+fn passes(code: &str) -> bool {
     const PASSING_CLASSES: [&str; 5] = ["08", "40", "53", "55", "57"];
-    let code = state.code();
     // A database that is being dropped does not come back by itself.
     code != "57P04" && PASSING_CLASSES.iter().any(|class| code.starts_with(class))
 }

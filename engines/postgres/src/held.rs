@@ -1,34 +1,30 @@
 //! Where the connections of the styles with sessions come from: the same way for both.
 
+use crate::backing::Backing;
 use crate::config::Settings;
 use crate::roll::Roll;
-use crate::session::Session;
 use lockkeeper_core::{Abilities, ClaimId, LockName, LockView, Result, Token};
 use lockkeeper_sql_common::{Connection, Connections, Holds, Sessions};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// What makes a style: how its connections take locks, and these.
-pub(crate) trait Kind: Connection {
+pub(crate) trait Kind: Connection + Sized {
     const ABILITIES: Abilities;
     /// The number under which keepers of this style announce themselves.
     const ROLL: i64;
     /// Over how many connections the locks are spread; 0 if one connection can hold only one.
     const SHARED: usize;
-    const STATEMENTS: &'static [&'static str];
-    /// Which statement raises the tokens.
-    const RAISE: usize;
-    fn on(session: Arc<Session>) -> Self;
-    fn session(&self) -> &Session;
+    /// Opens such a connection, which raises the tokens first.
+    fn open(settings: &Arc<Settings>) -> impl Future<Output = Result<Self>> + Send;
+    fn backing(&self) -> &Backing;
 }
+
+pub(crate) const RAISE_TOKENS: &str = include_str!("sql/raise_tokens.sql");
+pub(crate) const PROBE: &str = include_str!("sql/session_probe.sql");
 
 pub(crate) fn token(number: i64) -> Token {
     Token(number.max(0).unsigned_abs())
-}
-
-/// Sees that the process behind the connection is the one that took the locks; `probe` is the statement that asks.
-pub(crate) async fn probe(session: &Session, probe: usize) -> Result<()> {
-    session.check_backend(session.row(probe, &[], "probe the session").await?.get("backend"))
 }
 
 /// Where such connections come from.
@@ -56,13 +52,11 @@ impl<K: Kind> Connections for Source<K> {
     }
 
     async fn open(&self) -> Result<Arc<K>> {
-        let session = Session::open_patient(Arc::clone(&self.settings), K::STATEMENTS).await?;
-        session.row(K::RAISE, &[], "raise the tokens").await?;
-        Ok(Arc::new(K::on(session)))
+        K::open(&self.settings).await.map(Arc::new)
     }
 
     async fn interrupt(&self, connection: &K) {
-        if self.roll.cancel(connection.session().backend).await.is_err() {
+        if self.roll.cancel(connection.backing().backend).await.is_err() {
             connection.cut();
         }
     }

@@ -1,11 +1,13 @@
 //! Locks in a PostgreSQL database: a fair queue in two tables, plain rows, open transactions or advisory locks.
 
 mod advisory;
+mod backing;
 mod config;
 mod drive;
 mod fault;
 mod held;
 mod link;
+mod messages;
 mod pool;
 mod queue;
 mod roll;
@@ -14,5 +16,6 @@ mod session;
 mod styles;
 mod transaction;
 mod wake;
+mod wired;
 
 pub use styles::{STYLES, connect, schema};

@@ -69,7 +69,7 @@ impl Link {
     pub(crate) async fn session(&self) -> Result<Arc<Session>> {
         if let Some(session) = self.current() {
             if !self.on_house {
-                session.come_here();
+                session.backing.come_here();
             }
             return Ok(session);
         }
@@ -103,7 +103,7 @@ impl Link {
 
     pub(crate) fn close(&self) {
         if let Some(session) = self.current.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            session.abort();
+            session.backing.abort();
         }
     }
 }

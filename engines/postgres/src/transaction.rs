@@ -1,6 +1,8 @@
 //! The session style: a lock is a row that an open transaction has selected for update.
 
-use crate::held::{Kind, probe, token};
+use crate::backing::Backing;
+use crate::config::Settings;
+use crate::held::{Kind, PROBE, RAISE_TOKENS, token};
 use crate::session::Session;
 use crate::styles::SESSION;
 use lockkeeper_core::{Abilities, Claim, Lifeline, LockName, Result, Token};
@@ -15,13 +17,13 @@ const STATEMENTS: &[&str] = &[
     include_str!("sql/session_take.sql"),
     include_str!("sql/session_wait.sql"),
     include_str!("sql/session_insert.sql"),
-    include_str!("sql/session_probe.sql"),
-    include_str!("sql/raise_tokens.sql"),
+    PROBE,
+    RAISE_TOKENS,
 ];
 const TAKE: usize = 0;
 const WAIT: usize = 1;
 const INSERT: usize = 2;
-const PROBE: usize = 3;
+const LOOK: usize = 3;
 const RAISE: usize = 4;
 
 /// A connection whose transaction holds one lock.
@@ -37,7 +39,7 @@ impl Connection for Transaction {
     const NOTICES_LOSS: bool = true;
 
     async fn take(&self, claim: &Claim) -> Result<Option<Token>> {
-        self.0.come_here();
+        self.0.backing.come_here();
         let name = claim.name.as_str();
         loop {
             // Both at once: the answers come in order.
@@ -46,7 +48,7 @@ impl Connection for Transaction {
                 tokio::join!(self.0.batch("BEGIN"), self.0.row(TAKE, &params, "take the lock"));
             began?;
             let row = row?;
-            self.0.check_backend(row.get("backend"))?;
+            self.0.backing.check_backend(row.get("backend"))?;
             if let Some(number) = row.get::<_, Option<i64>>("o_token") {
                 return Ok(Some(token(number)));
             }
@@ -76,7 +78,8 @@ impl Connection for Transaction {
     }
 
     async fn probe(&self) -> Result<()> {
-        probe(&self.0, PROBE).await
+        let row = self.0.row(LOOK, &[], "probe the session").await?;
+        self.0.backing.check_backend(row.get("backend"))
     }
 
     fn is_busy(&self) -> bool {
@@ -84,11 +87,11 @@ impl Connection for Transaction {
     }
 
     fn lifeline(&self) -> &Lifeline {
-        &self.0.lifeline
+        &self.0.backing.lifeline
     }
 
     fn cut(&self) {
-        self.0.abort();
+        self.0.backing.abort();
     }
 }
 
@@ -96,14 +99,14 @@ impl Kind for Transaction {
     const ABILITIES: Abilities = SESSION;
     const ROLL: i64 = 2;
     const SHARED: usize = 0;
-    const STATEMENTS: &'static [&'static str] = STATEMENTS;
-    const RAISE: usize = RAISE;
 
-    fn on(session: Arc<Session>) -> Self {
-        Self(session)
+    async fn open(settings: &Arc<Settings>) -> Result<Self> {
+        let session = Session::open_patient(Arc::clone(settings), STATEMENTS).await?;
+        session.row(RAISE, &[], "raise the tokens").await?;
+        Ok(Self(session))
     }
 
-    fn session(&self) -> &Session {
-        &self.0
+    fn backing(&self) -> &Backing {
+        &self.0.backing
     }
 }

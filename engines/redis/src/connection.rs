@@ -2,12 +2,13 @@
 
 use crate::link::{Dial, io_error};
 use crate::lua::Request;
-use crate::wire::Wire;
-use lockkeeper_core::drive::{Drive, Moves, Stream, Watch, Watched};
+use crate::reply;
+use lockkeeper_core::drive::{Drive, Moves, Stream, Watch, Watched, Wire};
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, PushInfo, RedisError, RedisResult};
 use redis::{ServerErrorKind, Value};
 use std::borrow::Cow;
+use std::io;
 use std::os::fd::AsFd as _;
 use std::pin::pin;
 use std::sync::Arc;
@@ -49,7 +50,7 @@ pub(crate) enum Connection {
     /// The driver's, on a task of its own: it listens, or is encrypted.
     Driver(MultiplexedConnection),
     /// Driven by whoever asks, who then needs no other task, and watched by the house, which needs no timer for each request.
-    Wire(Wire, Arc<Watched>),
+    Wire(Wire<Value>, Arc<Watched>),
 }
 
 impl Connection {
@@ -86,10 +87,10 @@ impl Connection {
             MultiplexedConnection::new_with_config(greeting.settings(), same, config).await?;
         tokio::select! {
             greeted = greet(&mut connection, dial) => greeted?,
-            () = driver => return Err(io_error(std::io::ErrorKind::ConnectionReset, "the connection has ended")),
+            () = driver => return Err(io_error(io::ErrorKind::ConnectionReset, "the connection has ended")),
         }
         let moves = Moves::default();
-        let (wire, line) = Wire::over(Stream::new(io, Arc::clone(&moves)), ended);
+        let (wire, line) = Wire::over(Stream::new(io, Arc::clone(&moves)), reply::reads, ended);
         let drive = Drive::start(line, moves, &Handle::current(), false);
         Ok(Self::Wire(wire, watch.over(drive)))
     }
@@ -106,10 +107,7 @@ impl Connection {
                 let command = words.command();
                 Box::pin(async move { connection.send_packed_command(&command).await }).await?
             }
-            Self::Wire(wire, watched) => {
-                let asked = wire.send(|out| words.write(out), 1);
-                ask(watched, asked).await?.pop().unwrap_or(Value::Nil)
-            }
+            Self::Wire(wire, watched) => ask(watched, wire.ask(|out| words.write(out))).await?,
         };
         reply.extract_error()
     }
@@ -125,7 +123,7 @@ impl Connection {
             Self::Driver(connection) => connection.req_packed_commands(commands, 0, commands.len()).await?,
             Self::Wire(wire, watched) => {
                 let write = |out: &mut Vec<u8>| out.extend(commands.get_packed_pipeline());
-                ask(watched, wire.send(write, commands.len())).await?
+                ask(watched, wire.ask_all(write, commands.len())).await?
             }
         };
         Ok(replies.into_iter().map(Value::extract_error).collect())
@@ -133,13 +131,13 @@ impl Connection {
 }
 
 /// Waits for an answer, and drives the connection meanwhile.
-async fn ask<T>(watched: &Watched, request: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+async fn ask<T>(watched: &Watched, request: impl Future<Output = io::Result<T>>) -> RedisResult<T> {
     watched.drive().come_here();
     match watched.ask(pin!(request)).await {
         Err(_) if watched.was_late() => {
-            Err(io_error(std::io::ErrorKind::TimedOut, "the server did not answer in time"))
+            Err(io_error(io::ErrorKind::TimedOut, "the server did not answer in time"))
         }
-        outcome => outcome,
+        outcome => Ok(outcome?),
     }
 }
 

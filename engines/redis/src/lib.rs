@@ -21,7 +21,6 @@ mod target;
 mod together;
 mod view;
 mod wake;
-mod wire;
 
 /// The parts that other engines on Redis servers are built of.
 pub mod parts {

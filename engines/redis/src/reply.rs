@@ -16,6 +16,13 @@ pub(crate) fn first(bytes: &[u8]) -> RedisResult<Option<(Value, usize)>> {
     Ok(reader.value(DEEPEST)?.map(|value| (value, reader.at)))
 }
 
+/// The same for a [`Wire`](lockkeeper_core::drive::Wire); what the server says unasked nobody hears there.
+pub(crate) fn reads(bytes: &[u8]) -> std::io::Result<Option<(Option<Value>, usize)>> {
+    let heard = first(bytes).map_err(std::io::Error::other)?;
+    Ok(heard
+        .map(|(value, length)| (Some(value).filter(|value| !matches!(value, Value::Push { .. })), length)))
+}
+
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,

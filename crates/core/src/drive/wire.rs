@@ -1,16 +1,14 @@
-//! Commands and their replies on one connection, with little between the caller and the socket.
+//! Questions and answers on one connection, with little between the caller and the socket.
 //!
-//! The driver's own connection passes each command through a channel, a sink, a frame and a tree of parsers, which is most of what a
+//! A driver's own connection passes each question through a channel, a sink, a frame and a tree of parsers, which is most of what a
 //! lock costs on our side. So the driver greets the server, and what goes to and fro after that is ours.
 
 #[cfg(test)]
 mod tests;
 
-use crate::link::io_error;
-use crate::reply;
-use lockkeeper_core::drive::Stream;
-use redis::{RedisResult, Value};
+use super::Stream;
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,90 +16,115 @@ use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::sync::oneshot;
 
-/// How much is read at once; longer replies make it grow.
+/// How much is read at once; longer answers make it grow.
 const ROOM: usize = 8 * 1024;
 
-/// Where commands are handed in.
-#[derive(Clone)]
-pub(crate) struct Wire(Arc<Mutex<Desk>>);
+/// Finds the first thing that the server says in these bytes, and how many of them it takes: an answer, or `None` in its place if
+/// nobody asked for it. Nothing if it is not whole yet, and an error if it makes no sense.
+pub type Reads<A> = fn(&[u8]) -> io::Result<Option<(Option<A>, usize)>>;
+
+/// Where questions are handed in.
+pub struct Wire<A>(Arc<Mutex<Desk<A>>>);
+
+impl<A> Clone for Wire<A> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<A> fmt::Debug for Wire<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Wire")
+    }
+}
 
 /// What is handed in, and who waits for it.
-#[derive(Default)]
-struct Desk {
+struct Desk<A> {
     /// What is to be sent.
     out: Vec<u8>,
-    /// Who waits for replies: the server gives them in order.
-    waiting: VecDeque<Waiting>,
+    /// Who waits for answers: the server gives them in order.
+    waiting: VecDeque<Waiting<A>>,
     /// How the line is called.
     line: Option<Waker>,
     is_closed: bool,
 }
 
-struct Waiting {
-    replies: Vec<Value>,
-    wanted: usize,
-    answer: oneshot::Sender<Vec<Value>>,
+enum Waiting<A> {
+    One(oneshot::Sender<A>),
+    Several { answers: Vec<A>, wanted: usize, to: oneshot::Sender<Vec<A>> },
 }
 
-fn lock(desk: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
+fn lock<A>(desk: &Mutex<Desk<A>>) -> MutexGuard<'_, Desk<A>> {
     desk.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn closed() -> redis::RedisError {
-    io_error(ErrorKind::ConnectionReset, "the connection has ended")
+fn closed<T>(_: T) -> io::Error {
+    io::Error::new(ErrorKind::ConnectionReset, "the connection has ended")
 }
 
-impl Wire {
+impl<A: Send> Wire<A> {
     /// A wire over a stream on which nothing is under way, and the line that must be driven for it. `ended` is called when the
     /// line has come to its end.
-    pub(crate) fn over(io: Stream, ended: impl FnOnce() + Send + 'static) -> (Self, Line) {
-        let desk = Arc::<Mutex<Desk>>::default();
-        let line = Line {
+    pub fn over(io: Stream, reads: Reads<A>, ended: impl FnOnce() + Send + 'static) -> (Self, WireLine<A>) {
+        let (out, waiting) = (Vec::new(), VecDeque::new());
+        let desk = Arc::new(Mutex::new(Desk { out, waiting, line: None, is_closed: false }));
+        let line = WireLine {
             io,
             out: Vec::new(),
             sent: 0,
             input: vec![0; ROOM],
             from: 0,
             to: 0,
+            reads,
             ended: Some(Box::new(ended)),
             desk: Arc::clone(&desk),
         };
         (Self(desk), line)
     }
 
-    /// Sends what `write` writes, commands with so many replies, and waits for these.
+    /// Sends what `write` writes, a question, and waits for its answer.
     ///
-    /// Cancel safety: the commands may or may not be sent.
+    /// Cancel safety: it may or may not be sent.
     ///
     /// # Errors
     /// When the connection has ended.
-    pub(crate) async fn send(
-        &self,
-        write: impl FnOnce(&mut Vec<u8>),
-        replies: usize,
-    ) -> RedisResult<Vec<Value>> {
-        if replies == 0 {
+    pub async fn ask(&self, write: impl FnOnce(&mut Vec<u8>)) -> io::Result<A> {
+        let (to, answer) = oneshot::channel();
+        self.hand_in(write, Waiting::One(to))?;
+        answer.await.map_err(closed)
+    }
+
+    /// Sends what `write` writes, so many questions, and waits for all the answers.
+    ///
+    /// Cancel safety: they may or may not be sent.
+    ///
+    /// # Errors
+    /// When the connection has ended.
+    pub async fn ask_all(&self, write: impl FnOnce(&mut Vec<u8>), wanted: usize) -> io::Result<Vec<A>> {
+        if wanted == 0 {
             return Ok(Vec::new());
         }
-        let answered = {
-            let mut desk = lock(&self.0);
-            if desk.is_closed {
-                return Err(closed());
-            }
-            let (answer, answered) = oneshot::channel();
-            write(&mut desk.out);
-            desk.waiting.push_back(Waiting { replies: Vec::with_capacity(replies), wanted: replies, answer });
-            if let Some(line) = &desk.line {
-                line.wake_by_ref();
-            }
-            answered
-        };
-        answered.await.map_err(|_| closed())
+        let (to, answers) = oneshot::channel();
+        self.hand_in(write, Waiting::Several { answers: Vec::with_capacity(wanted), wanted, to })?;
+        answers.await.map_err(closed)
+    }
+
+    fn hand_in(&self, write: impl FnOnce(&mut Vec<u8>), waiting: Waiting<A>) -> io::Result<()> {
+        let mut desk = lock(&self.0);
+        if desk.is_closed {
+            return Err(closed(()));
+        }
+        write(&mut desk.out);
+        desk.waiting.push_back(waiting);
+        if let Some(line) = &desk.line {
+            line.wake_by_ref();
+        }
+        Ok(())
     }
 }
 
 /// Sends and receives. It ends with the connection.
-pub(crate) struct Line {
+pub struct WireLine<A> {
     io: Stream,
     /// What is being sent, and how much of it has been.
     out: Vec<u8>,
@@ -110,11 +133,18 @@ pub(crate) struct Line {
     input: Vec<u8>,
     from: usize,
     to: usize,
+    reads: Reads<A>,
     ended: Option<Box<dyn FnOnce() + Send>>,
-    desk: Arc<Mutex<Desk>>,
+    desk: Arc<Mutex<Desk<A>>>,
 }
 
-impl Future for Line {
+impl<A> fmt::Debug for WireLine<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WireLine")
+    }
+}
+
+impl<A: Send> Future for WireLine<A> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -129,7 +159,7 @@ impl Future for Line {
     }
 }
 
-impl Line {
+impl<A: Send> WireLine<A> {
     /// Sends what there is to send, as far as the socket takes it.
     fn send(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         loop {
@@ -168,11 +198,9 @@ impl Line {
                 0 => return Err(ErrorKind::UnexpectedEof.into()),
                 count => self.to += count,
             }
-            while let Some((reply, length)) =
-                reply::first(&self.input[self.from..self.to]).map_err(io::Error::other)?
-            {
+            while let Some((answer, length)) = (self.reads)(&self.input[self.from..self.to])? {
                 self.from += length;
-                self.hand_out(reply)?;
+                answer.map_or(Ok(()), |answer| self.hand_out(answer))?;
             }
             if self.from == self.to {
                 (self.from, self.to) = (0, 0);
@@ -189,28 +217,31 @@ impl Line {
         }
     }
 
-    fn hand_out(&self, reply: Value) -> io::Result<()> {
-        if matches!(reply, Value::Push { .. }) {
+    fn hand_out(&self, answer: A) -> io::Result<()> {
+        let mut desk = lock(&self.desk);
+        if let Some(Waiting::Several { answers, wanted, .. }) = desk.waiting.front_mut()
+            && answers.len() + 1 < *wanted
+        {
+            answers.push(answer);
             return Ok(());
         }
-        let mut desk = lock(&self.desk);
-        let Some(first) = desk.waiting.front_mut() else {
-            return Err(io::Error::new(ErrorKind::InvalidData, "a reply that nobody asked for"));
-        };
-        first.replies.push(reply);
-        if first.replies.len() == first.wanted
-            && let Some(Waiting { replies, answer, .. }) = desk.waiting.pop_front()
-        {
-            drop(desk);
-            // Whoever asked may have given up.
-            let _ = answer.send(replies);
+        let first = desk.waiting.pop_front();
+        drop(desk);
+        // Whoever asked may have given up.
+        match first {
+            Some(Waiting::One(to)) => drop(to.send(answer)),
+            Some(Waiting::Several { mut answers, to, .. }) => {
+                answers.push(answer);
+                drop(to.send(answers));
+            }
+            None => return Err(io::Error::new(ErrorKind::InvalidData, "an answer that nobody asked for")),
         }
         Ok(())
     }
 }
 
 /// Whoever still waits hears that there will be no answer.
-impl Drop for Line {
+impl<A> Drop for WireLine<A> {
     fn drop(&mut self) {
         let waiting = {
             let mut desk = lock(&self.desk);

@@ -1,0 +1,94 @@
+//! A connection that the driver sets up and then leaves to us, for statements with at most one text that answer with numbers.
+//!
+//! The driver passes each request through a channel, a task and several buffers, which is more than all else that a lock costs
+//! on our side. With TLS it keeps the connection, since what goes over the socket is not ours to read then.
+
+use crate::backing::Backing;
+use crate::config::Settings;
+use crate::drive::{self, Hangup};
+use crate::fault::{could_not_connect, ended, refused};
+use crate::messages::{Numbers, put_request, reads};
+use crate::session::{Purpose, Session, opened};
+use lockkeeper_core::drive::{Drive, Moves, Stream, Wire};
+use lockkeeper_core::{Lifeline, Result};
+use std::fmt::Write as _;
+use std::pin::pin;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+
+/// Such a connection.
+pub(crate) struct Wired {
+    wire: Wire<crate::messages::Answer>,
+    pub(crate) backing: Backing,
+}
+
+/// What the server knows our statements by, the first one, the second one and so on.
+const NAMES: [&[u8]; 4] = [b"lk0\0", b"lk1\0", b"lk2\0", b"lk3\0"];
+
+impl Wired {
+    /// Opens a connection for at most four statements. Those in `first` are asked once, before it is used.
+    pub(crate) async fn open(
+        settings: &Arc<Settings>,
+        statements: &'static [&'static str],
+        first: &'static [&'static str],
+    ) -> Result<Self> {
+        let connecting = || Self::connect(Arc::clone(settings), statements, first);
+        opened(&Handle::current(), connecting).await
+    }
+
+    async fn connect(
+        settings: Arc<Settings>,
+        statements: &'static [&'static str],
+        first: &'static [&'static str],
+    ) -> Result<Self> {
+        let purpose = Purpose { statements: first, patient: true, is_left: true, ..Purpose::default() };
+        let mut session = Session::connect_to_any(&settings, &purpose).await?;
+        for statement in 0..first.len() {
+            session.rows(statement, &[], "set up the session").await?;
+        }
+        let mut prepare = String::new();
+        for (index, text) in statements.iter().enumerate() {
+            let _ = writeln!(prepare, "PREPARE lk{index} AS {};", session.fill(text));
+        }
+        session.batch(&prepare).await?;
+        let (backend, socket) = session.leave().map_err(could_not_connect)?;
+        let moves = Moves::default();
+        let io = TcpStream::from_std(std::net::TcpStream::from(socket)).map_err(could_not_connect)?;
+        let stream = Stream::new(io, Arc::clone(&moves));
+        let hangup = Hangup::of(&stream).map_err(could_not_connect)?;
+        let lifeline = Lifeline::new();
+        let end = drive::End::of(hangup, lifeline.clone());
+        let (wire, line) = Wire::over(stream, reads, move || drop(end));
+        let drive = Drive::start(line, moves, &Handle::current(), false);
+        let mut backing = Backing::new(&settings, drive, lifeline);
+        backing.enter(backend)?;
+        Ok(Self { wire, backing })
+    }
+
+    /// What a statement answers.
+    ///
+    /// Cancel safety: when dropped, the statement may or may not run.
+    pub(crate) async fn numbers(
+        &self,
+        statement: usize,
+        text: Option<&str>,
+        doing: &'static str,
+    ) -> Result<Numbers> {
+        let request = pin!(self.wire.ask(|out| put_request(out, NAMES[statement], text)));
+        let answer = self.backing.within(doing, request, ended).await?;
+        answer.map_err(|refusal| refused(doing, refusal))
+    }
+
+    /// The same for a statement that may wait in the server.
+    pub(crate) async fn numbers_at_last(
+        &self,
+        statement: usize,
+        text: Option<&str>,
+        doing: &'static str,
+    ) -> Result<Numbers> {
+        let request = self.wire.ask(|out| put_request(out, NAMES[statement], text));
+        let answer = self.backing.at_last(doing, request, ended).await?;
+        answer.map_err(|refusal| refused(doing, refusal))
+    }
+}
