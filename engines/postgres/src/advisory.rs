@@ -3,6 +3,7 @@
 use crate::backing::Backing;
 use crate::config::Settings;
 use crate::held::{Kind, PROBE, RAISE_TOKENS, token};
+use crate::key::key;
 use crate::messages::Numbers;
 use crate::session::{Session, numbers};
 use crate::styles::ADVISORY;
@@ -20,20 +21,26 @@ const FREE: usize = 1;
 const WAIT: usize = 2;
 const LOOK: usize = 3;
 const RAISE: usize = 4;
+const HASH: usize = 5;
 /// In the order of these numbers.
-const STATEMENTS: [&str; 5] = [
+const STATEMENTS: [&str; 6] = [
     include_str!("sql/advisory_take.sql"),
     include_str!("sql/advisory_free.sql"),
     include_str!("sql/advisory_wait.sql"),
     PROBE,
     RAISE_TOKENS,
+    include_str!("sql/advisory_hash.sql"),
 ];
+
+/// What the server is asked to hash, to see that it does as we do: in another encoding than UTF-8 the last letter tells.
+const SAMPLE: &str = "lockkeeper/ü";
 
 /// A connection that holds advisory locks.
 pub(crate) enum Advisory {
     /// With TLS.
     Driver(Arc<Session>),
-    Wire(Wired),
+    /// The number of the server's function that frees a lock, if the server hashes names as we do.
+    Wire(Wired, Option<u32>),
 }
 
 impl Advisory {
@@ -44,14 +51,14 @@ impl Advisory {
                 Box::pin(async move { Ok(numbers(&session.row(statement, text.as_slice(), doing).await?)) })
                     .await
             }
-            Self::Wire(wired) => wired.numbers(statement, text, doing).await,
+            Self::Wire(wired, _) => wired.numbers(statement, text, doing).await,
         }
     }
 
     async fn ask_at_last(&self, statement: usize, text: &str, doing: &'static str) -> Result<Numbers> {
         match self {
             Self::Driver(session) => Ok(numbers(&session.row_at_last(statement, &[&text], doing).await?)),
-            Self::Wire(wired) => wired.numbers_at_last(statement, Some(text), doing).await,
+            Self::Wire(wired, _) => wired.numbers_at_last(statement, Some(text), doing).await,
         }
     }
 
@@ -80,7 +87,11 @@ impl Connection for Advisory {
     }
 
     async fn free(&self, name: &LockName) -> Result<()> {
-        self.ask(FREE, Some(name.as_str()), "free the lock").await.map(drop)
+        const DOING: &str = "free the lock";
+        match self {
+            Self::Wire(wired, Some(unlock)) => wired.call(*unlock, key(name.as_str()), DOING).await.map(drop),
+            _ => self.ask(FREE, Some(name.as_str()), DOING).await.map(drop),
+        }
     }
 
     async fn probe(&self) -> Result<()> {
@@ -108,19 +119,22 @@ impl Kind for Advisory {
     const SHARED: usize = 1;
 
     async fn open(settings: &Arc<Settings>) -> Result<Self> {
-        if settings.is_encrypted() {
-            let session = Session::open_patient(Arc::clone(settings), &STATEMENTS).await?;
-            session.row(RAISE, &[], "raise the tokens").await?;
-            return Ok(Self::Driver(session));
+        let mut connection = match settings.is_encrypted() {
+            true => Self::Driver(Session::open_patient(Arc::clone(settings), &STATEMENTS).await?),
+            false => Self::Wire(Wired::open(settings, &STATEMENTS).await?, None),
+        };
+        connection.ask(RAISE, None, "raise the tokens").await?;
+        let [hash, function] = connection.ask(HASH, Some(SAMPLE), "set up the session").await?;
+        if let Self::Wire(_, unlock) = &mut connection {
+            *unlock = function.filter(|_| hash == Some(key(SAMPLE))).and_then(|it| u32::try_from(it).ok());
         }
-        let (statements, first) = const { STATEMENTS.split_at(RAISE) };
-        Wired::open(settings, statements, first).await.map(Self::Wire)
+        Ok(connection)
     }
 
     fn backing(&self) -> &Backing {
         match self {
             Self::Driver(session) => &session.backing,
-            Self::Wire(wired) => &wired.backing,
+            Self::Wire(wired, _) => &wired.backing,
         }
     }
 }

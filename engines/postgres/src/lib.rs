@@ -6,6 +6,7 @@ mod config;
 mod drive;
 mod fault;
 mod held;
+mod key;
 mod link;
 mod messages;
 mod pool;

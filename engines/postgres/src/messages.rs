@@ -1,4 +1,5 @@
-//! What goes to and fro on a connection of ours: a prepared statement with at most one text, and the numbers it answers with.
+//! What goes to and fro on a connection of ours: a prepared statement with at most one text, or a call of a function with a number,
+//! and the numbers that either answers with.
 //!
 //! In version 3 of the server's protocol, of which this is a small part.
 
@@ -45,6 +46,18 @@ pub(crate) fn put_request(out: &mut Vec<u8>, name: &[u8], text: Option<&str>) {
     put(out, b'S', |_| {});
 }
 
+/// Writes a call of the server's function with this number, without a statement.
+pub(crate) fn put_call(out: &mut Vec<u8>, function: u32, value: i64) {
+    put(out, b'F', |out| {
+        out.extend_from_slice(&function.to_be_bytes());
+        // One value, in binary form.
+        out.extend_from_slice(&[0, 1, 0, 1, 0, 1]);
+        out.extend_from_slice(&length(size_of_val(&value)));
+        out.extend_from_slice(&value.to_be_bytes());
+        out.extend_from_slice(&[0, 1]);
+    });
+}
+
 fn length(length: usize) -> [u8; 4] {
     u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes()
 }
@@ -73,6 +86,7 @@ pub(crate) fn reads(bytes: &[u8]) -> io::Result<Option<(Option<Answer>, usize)>>
         let Some(body) = rest.bytes(length - 4) else { return Ok(None) };
         match head[0] {
             b'D' if row.is_none() => row = Some(numbers(body).ok_or_else(nonsense)?),
+            b'V' => row = Some([value(&mut Reader(body)).ok_or_else(nonsense)?, None]),
             b'E' => refusal = Some(Box::new(self::refusal(body))),
             b'Z' => {
                 let answer = refusal.map_or(Ok(row.unwrap_or_default()), Err);
@@ -94,15 +108,20 @@ fn numbers(row: &[u8]) -> Option<Numbers> {
     let columns = reader.number(2)?;
     let mut numbers = Numbers::default();
     for column in 0..usize::try_from(columns).ok()? {
-        let value = match usize::try_from(reader.number(4)?) {
-            Ok(length) => number(reader.bytes(length)?),
-            Err(_) => None,
-        };
+        let value = value(&mut reader)?;
         if let Some(number) = numbers.get_mut(column) {
             *number = value;
         }
     }
     Some(numbers)
+}
+
+/// The next value behind its length, which is negative for null: the number that it is.
+fn value(reader: &mut Reader<'_>) -> Option<Option<i64>> {
+    match usize::try_from(reader.number(4)?) {
+        Ok(length) => reader.bytes(length).map(number),
+        Err(_) => Some(None),
+    }
 }
 
 /// The number that a value in binary form is, if it is one: a truth, or a whole number of any size.
@@ -174,6 +193,20 @@ mod tests {
         out.clear();
         put_request(&mut out, b"lk1\0", None);
         assert_eq!(out[..18], *b"B\0\0\0\x11\0lk1\0\0\0\0\0\0\x01\0\x01");
+    }
+
+    #[test]
+    fn a_call_has_one_number_and_is_answered_with_one() {
+        let mut out = Vec::new();
+        put_call(&mut out, 0x102, -2);
+        let wanted =
+            b"F\0\0\0\x1c\0\0\x01\x02\0\x01\0\x01\0\x01\0\0\0\x08\xff\xff\xff\xff\xff\xff\xff\xfe\0\x01";
+        assert_eq!((out, wanted.len()), (wanted.to_vec(), 0x1c + 1));
+        let ready = message(b'Z', b"I");
+        for (said, number) in [(&b"\0\0\0\x01\x01"[..], Some(1)), (b"\xff\xff\xff\xff", None)] {
+            let said = [message(b'V', said), ready.clone()].concat();
+            assert_eq!(reads(&said).unwrap().unwrap().0, Some(Ok([number, None])));
+        }
     }
 
     #[test]
