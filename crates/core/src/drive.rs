@@ -13,7 +13,7 @@ mod tests;
 mod watch;
 mod wire;
 
-pub use stream::Stream;
+pub use stream::{Stream, once_more};
 pub use watch::{Watch, Watched};
 pub use wire::{Reads, Wire, WireLine};
 

@@ -5,14 +5,14 @@ use crate::config::{Host, Settings};
 use crate::drive::{self, Hangup};
 use crate::fault::{ENGINE, could_not_connect, fault, too_late};
 use crate::messages::{Numbers, number};
-use lockkeeper_core::drive::{Moves, Stream, open_on};
+use lockkeeper_core::drive::{Moves, Stream, once_more, open_on};
 use lockkeeper_core::{Error, Lifeline, Result, house};
 use lockkeeper_sql_common::dial;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_postgres::tls::MakeTlsConnect;
@@ -30,7 +30,7 @@ pub(crate) struct Session {
     statements: Vec<Statement>,
     pub(crate) backing: Backing,
     /// The socket once more, if somebody else is to have it.
-    socket: Option<OwnedFd>,
+    socket: Option<TcpStream>,
 }
 
 /// What a connection is for.
@@ -136,7 +136,7 @@ impl Session {
         let stream = dial(&host.name, host.port).await.map_err(could_not_connect)?;
         let stream = Stream::new(stream, Arc::clone(&moves));
         let hangup = Hangup::of(&stream).map_err(could_not_connect)?;
-        let socket = purpose.is_left.then(|| stream.as_fd().try_clone_to_owned());
+        let socket = purpose.is_left.then(|| once_more(&stream));
         let socket = socket.transpose().map_err(could_not_connect)?;
         let mut tls = settings.tls.clone();
         let tls = MakeTlsConnect::<Stream>::make_tls_connect(&mut tls, &host.name);
@@ -206,7 +206,7 @@ impl Session {
     }
 
     /// Ends the driver's part, on which nothing may be under way; the socket and the process behind it are left.
-    pub(crate) fn leave(&mut self) -> io::Result<(i32, OwnedFd)> {
+    pub(crate) fn leave(&mut self) -> io::Result<(i32, TcpStream)> {
         let socket = self.socket.take().ok_or_else(|| io::Error::other("the socket stays the driver's"))?;
         self.backing.abort();
         Ok((self.backing.leave(), socket))

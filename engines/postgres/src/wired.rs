@@ -14,7 +14,6 @@ use lockkeeper_core::{Lifeline, Result};
 use std::fmt::Write as _;
 use std::pin::pin;
 use std::sync::Arc;
-use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
 /// Such a connection.
@@ -43,8 +42,7 @@ impl Wired {
         session.batch(&prepare).await?;
         let (backend, socket) = session.leave().map_err(could_not_connect)?;
         let moves = Moves::default();
-        let io = TcpStream::from_std(std::net::TcpStream::from(socket)).map_err(could_not_connect)?;
-        let stream = Stream::new(io, Arc::clone(&moves));
+        let stream = Stream::new(socket, Arc::clone(&moves));
         let hangup = Hangup::of(&stream).map_err(could_not_connect)?;
         let lifeline = Lifeline::new();
         let end = drive::End::of(hangup, lifeline.clone());

@@ -3,13 +3,12 @@
 use crate::link::{Dial, io_error};
 use crate::lua::Request;
 use crate::reply;
-use lockkeeper_core::drive::{Drive, Moves, Stream, Watch, Watched, Wire};
+use lockkeeper_core::drive::{Drive, Moves, Stream, Watch, Watched, Wire, once_more};
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, PushInfo, RedisError, RedisResult};
 use redis::{ServerErrorKind, Value};
 use std::borrow::Cow;
 use std::io;
-use std::os::fd::AsFd as _;
 use std::pin::pin;
 use std::sync::Arc;
 use tokio::net::TcpStream;
@@ -82,7 +81,7 @@ impl Connection {
         let io = TcpStream::connect((host, port)).await?;
         io.set_nodelay(true)?;
         // The driver knows how to greet: it has the socket until nothing is under way on it any more.
-        let same = TcpStream::from_std(std::net::TcpStream::from(io.as_fd().try_clone_to_owned()?))?;
+        let same = once_more(&io)?;
         let (mut connection, driver) =
             MultiplexedConnection::new_with_config(greeting.settings(), same, config).await?;
         tokio::select! {

@@ -11,6 +11,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::{Handle, Id};
 
+/// The same socket once more, known to the runtime that this is called on.
+///
+/// # Errors
+/// When the process or the system has too many open.
+pub fn once_more(socket: &impl AsFd) -> io::Result<TcpStream> {
+    TcpStream::from_std(std::net::TcpStream::from(socket.as_fd().try_clone_to_owned()?))
+}
+
 /// A stream of a line: known to the runtime on which it was polled last.
 #[derive(Debug)]
 pub struct Stream {
@@ -67,8 +75,7 @@ impl Stream {
     fn move_here(&mut self) -> io::Result<()> {
         let here = Handle::try_current().ok().map(|here| here.id());
         if here.is_some() && here != self.cannot {
-            let same = std::net::TcpStream::from(self.io.as_fd().try_clone_to_owned()?);
-            match catch_unwind(|| TcpStream::from_std(same)) {
+            match catch_unwind(|| once_more(&self.io)) {
                 Ok(io) => self.io = io?,
                 Err(_) => self.cannot = here,
             }
