@@ -7,6 +7,7 @@ use crate::session::Session;
 use crate::text;
 use crate::user_lock::Key;
 use crate::wire::{Work, statement};
+use futures_util::FutureExt as _;
 use lockkeeper_core::{Claim, ClaimId, Clock, Holder, LockName, Moment, NameMap, Result, Token, house};
 use mysql_async::Value;
 use mysql_async::prelude::Queryable;
@@ -20,6 +21,9 @@ const UNWRITE: &str = include_str!("sql/user_lock_unwrite.sql");
 
 /// A hold is written when it has lasted about this long.
 const MOMENT: Duration = Duration::from_millis(50);
+
+/// It goes on looking for so long after the last grant: to be woken by each of many would take the one who locks a switch of threads.
+const STAYS: Duration = Duration::from_secs(1);
 
 /// The holds of one keeper.
 pub(crate) struct Scribe {
@@ -145,10 +149,15 @@ async fn write_in_the_end(scribe: Weak<Scribe>) {
         if granted.is_err() {
             continue;
         }
-        tokio::time::sleep(MOMENT).await;
-        if let Err(error) = scribe.write(MOMENT).await {
-            tracing::debug!(%error, "could not show who holds; trying again");
-            scribe.granted.notify_one();
+        let mut unused = Duration::ZERO;
+        while unused < STAYS && !scribe.closed.load(SeqCst) {
+            tokio::time::sleep(MOMENT).await;
+            if let Err(error) = scribe.write(MOMENT).await {
+                tracing::debug!(%error, "could not show who holds; trying again");
+                scribe.granted.notify_one();
+            }
+            let is_used = scribe.granted.notified().now_or_never().is_some();
+            unused = if is_used { Duration::ZERO } else { unused + MOMENT };
         }
     }
 }

@@ -23,6 +23,10 @@ const PROBE: &str = include_str!("sql/probe.sql");
 /// No timer of the caller's runtime watches, since that would cost more than a tenth of a request.
 const GRACE: Duration = Duration::from_millis(25);
 
+/// It goes on looking for so long after the last request: to be called again for each of many would take the one who asks a switch
+/// of threads.
+const STAYS: Duration = Duration::from_secs(1);
+
 /// How often a statement that collided with another is tried again.
 const COLLISIONS: u32 = 10;
 
@@ -233,14 +237,17 @@ impl Inner {
 
 /// Looks after the requests of a connection until it ends; sleeps while there are none.
 async fn watch(inner: Weak<Inner>, asked: Arc<Notify>) {
+    let alive = || inner.upgrade().filter(|inner| !inner.lifeline.has_ended());
     loop {
         asked.notified().await;
         loop {
-            tokio::time::sleep(GRACE).await;
-            let Some(inner) = inner.upgrade().filter(|inner| !inner.lifeline.has_ended()) else { return };
-            if inner.look_after() {
-                continue;
+            let mut unused = Duration::ZERO;
+            while unused < STAYS {
+                tokio::time::sleep(GRACE).await;
+                let Some(inner) = alive() else { return };
+                unused = if inner.look_after() { Duration::ZERO } else { unused + GRACE };
             }
+            let Some(inner) = alive() else { return };
             // One who asks from now on sees that nobody looks; one who has asked before is seen here.
             inner.unwatched.store(true, SeqCst);
             if !inner.look_after() || !inner.unwatched.swap(false, SeqCst) {
