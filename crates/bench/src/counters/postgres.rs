@@ -30,7 +30,8 @@ pub(crate) async fn counter(address: &Address) -> Result<Option<Client>> {
     Ok(counts.then_some(client))
 }
 
-/// Statements of all clients; pg_stat_database would tell them a second late.
+/// Statements of all clients; pg_stat_database would tell them a second late. A bare call of a function, as by which the advisory
+/// style frees its locks, is none.
 pub(crate) async fn requests(client: &Client) -> Result<u64> {
     let row = client.query_one("SELECT sum(calls)::bigint FROM pg_stat_statements", &[]).await?;
     let calls: Option<i64> = row.try_get(0)?;
