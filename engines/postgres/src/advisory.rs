@@ -2,13 +2,14 @@
 
 use crate::backing::Backing;
 use crate::config::Settings;
+use crate::fault::ENGINE;
 use crate::held::{Kind, PROBE, RAISE_TOKENS, token};
 use crate::key::key;
 use crate::messages::Numbers;
 use crate::session::{Session, numbers};
 use crate::styles::ADVISORY;
 use crate::wired::Wired;
-use lockkeeper_core::{Abilities, Claim, Lifeline, LockName, Result, Token};
+use lockkeeper_core::{Abilities, Claim, Error, Lifeline, LockName, Result, Token};
 use lockkeeper_sql_common::Connection;
 use std::sync::Arc;
 use tokio_postgres::types::ToSql;
@@ -81,9 +82,10 @@ impl Connection for Advisory {
     }
 
     async fn wait(&self, claim: &Claim) -> Result<Token> {
-        let [number, backend] = self.ask_at_last(WAIT, claim.name.as_str(), "wait for the lock").await?;
+        const DOING: &str = "wait for the lock";
+        let [number, backend] = self.ask_at_last(WAIT, claim.name.as_str(), DOING).await?;
         self.check(backend)?;
-        Ok(token(number.unwrap_or_default()))
+        number.map(token).ok_or_else(|| Error::permanent(ENGINE, DOING, "the server gave no token"))
     }
 
     async fn free(&self, name: &LockName) -> Result<()> {
@@ -124,8 +126,8 @@ impl Kind for Advisory {
             false => Self::Wire(Wired::open(settings, &STATEMENTS).await?, None),
         };
         connection.ask(RAISE, None, "raise the tokens").await?;
-        let [hash, function] = connection.ask(HASH, Some(SAMPLE), "set up the session").await?;
-        if let Self::Wire(_, unlock) = &mut connection {
+        if let Self::Wire(wired, unlock) = &mut connection {
+            let [hash, function] = wired.numbers(HASH, Some(SAMPLE), "set up the session").await?;
             *unlock = function.filter(|_| hash == Some(key(SAMPLE))).and_then(|it| u32::try_from(it).ok());
         }
         Ok(connection)
