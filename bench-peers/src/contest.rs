@@ -71,7 +71,9 @@ impl Contest<'_> {
         let place = Place { url: self.url, name: &name, shape: self.shape, scale: self.scale };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let requests = runtime.block_on(Count::start(self.url))?;
+        let placed = self.shape.workload().placement(self.scale).hold()?;
         let turns = contestant.take_turns(&place)?;
+        drop(placed);
         let requests = runtime.block_on(requests.so_far())?;
         let all: u64 = turns.iter().map(|turns| turns.all).sum();
         let each = requests.map(|requests| requests / all.max(1) as f64);

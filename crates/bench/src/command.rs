@@ -7,6 +7,8 @@ use crate::servers::Servers;
 use crate::summary::Summary;
 use crate::target::{self, Wish};
 use crate::{Result, Usage, Workload, helper, markdown, report, table};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use lockkeeper_testkit::Placement;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -32,6 +34,10 @@ pub struct Arguments {
     /// How often each run is repeated, interleaved with the others
     #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u8).range(1..))]
     pub repeat: Option<u8>,
+    /// Where client and server run while one task locks alone (uncontended), unless the server runs already: 'together' on one
+    /// processor, 'apart' on two, or 'free', wherever the system puts them, which repeats badly
+    #[arg(long, value_name = "WHERE", default_value = "together", value_parser = placement())]
+    pub place: Placement,
     /// Print JSON instead of tables
     #[arg(long)]
     pub json: bool,
@@ -39,7 +45,7 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     pub report: Option<PathBuf>,
     /// Show the figures that a report or --json has saved, and measure nothing
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["engines", "url", "workloads", "quick", "repeat"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["engines", "url", "workloads", "quick", "repeat", "place"])]
     pub from: Option<PathBuf>,
     /// Add the figures of other libraries, as scripts/bench-peers has saved them
     #[arg(long, value_name = "FILE")]
@@ -103,6 +109,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     show(&outcome, arguments)
 }
 
+fn placement() -> impl TypedValueParser<Value = Placement> {
+    PossibleValuesParser::new(Placement::NAMES).try_map(|name| name.parse())
+}
+
 fn measure(arguments: &Arguments) -> Result<Outcome> {
     let machine = Machine::here();
     let mut servers = Servers::default();
@@ -164,5 +174,6 @@ fn scale(arguments: &Arguments) -> Scale {
         // Whoever says how often means it.
         scale.budget = A_DAY;
     }
+    scale.placement = arguments.place;
     scale
 }

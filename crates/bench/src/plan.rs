@@ -1,12 +1,13 @@
 //! The order of the runs: interleaved over all subjects and repeated, so that a busy moment hits all alike.
 
-use crate::Workload;
 use crate::floors::Floor;
 use crate::progress::Progress;
 use crate::scale::Scale;
 use crate::summary::{Sample, Subject, Summary, Unit, curve, figures};
 use crate::target::Target;
 use crate::workload::{PAIRS, Size};
+use crate::{Result, Workload};
+use lockkeeper_testkit::Placement;
 use std::time::Instant;
 
 /// The name of the median latency.
@@ -84,17 +85,25 @@ impl Plan {
         if row.note.is_some() {
             return;
         }
-        let url = &row.target.url;
-        let outcome = match row.floor {
-            Some(floor) => workload.run_floor(floor, url, size.number, &self.scale),
-            None => workload.run(url, size.number, &self.scale),
-        };
-        match outcome {
+        match self.sample(workload, size, row) {
             Ok(sample) => row.samples.push(Some(sample)),
             Err(error) => {
                 row.samples.push(None);
                 row.note = Some(describe(&*error));
             }
+        }
+    }
+
+    fn sample(&self, workload: Workload, size: Size, row: &Row<'_>) -> Result<Sample> {
+        let Target { url, is_ours, .. } = row.target;
+        // Somebody else's server stays where it is, and then it is of no use to move the client.
+        let placement = if *is_ours { workload.placement(&self.scale) } else { Placement::Free };
+        let _placed = placement
+            .hold()
+            .map_err(|why| format!("cannot put client and server {placement}: {why}; try --place free"))?;
+        match row.floor {
+            Some(floor) => workload.run_floor(floor, url, size.number, &self.scale),
+            None => workload.run(url, size.number, &self.scale),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! How much is measured: every workload is bounded in count and in time.
 
+use lockkeeper_testkit::Placement;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -48,6 +49,9 @@ pub struct Scale {
     /// When this is over, nothing is repeated any more, so that a slow machine gets through in time, too.
     #[serde(default)]
     pub budget: Duration,
+    /// Where client and server run while one task locks alone.
+    #[serde(default)]
+    pub placement: Placement,
 }
 
 impl Scale {
@@ -70,6 +74,7 @@ impl Scale {
             short_ttl: Duration::from_secs(1),
             patience: Duration::from_secs(90),
             budget: Duration::from_secs(480),
+            placement: Placement::Together,
         }
     }
 
@@ -110,6 +115,8 @@ impl Scale {
             kills: 2,
             slow_kills: 1,
             patience: Duration::from_secs(60),
+            // Tests that run beside each other would move each other's servers.
+            placement: Placement::Free,
             ..Self::full()
         }
     }

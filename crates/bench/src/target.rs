@@ -22,6 +22,8 @@ pub(crate) struct Target {
     /// What it can do; `None` if this build lacks the engine, and its floor alone is measured.
     pub(crate) abilities: Option<Abilities>,
     pub(crate) floor: Option<Floor>,
+    /// Whether its server was started here.
+    pub(crate) is_ours: bool,
 }
 
 impl Target {
@@ -32,12 +34,21 @@ impl Target {
             url,
             floor: Floor::of(abilities.engine, abilities.style),
             abilities: Some(abilities),
+            is_ours: true,
         }
     }
 
     fn floor_alone(engine: &str, url: String) -> Option<Self> {
         let floor = Floor::of(engine, "queue")?;
-        Some(Self { name: engine.into(), engine: engine.into(), url, abilities: None, floor: Some(floor) })
+        let name = engine.to_owned();
+        Some(Self {
+            name: name.clone(),
+            engine: name,
+            url,
+            abilities: None,
+            floor: Some(floor),
+            is_ours: true,
+        })
     }
 }
 
@@ -109,7 +120,7 @@ pub(crate) fn at(url: &str) -> Result<Target> {
         keeper.close().await;
         Ok(abilities)
     })?;
-    let mut target = Target::new(abilities, url.into());
+    let mut target = Target { is_ours: false, ..Target::new(abilities, url.into()) };
     // Two URLs may name the same engine; the address tells them apart.
     target.name = format!("{} {}", target.name, Address::parse(url)?.redacted());
     Ok(target)

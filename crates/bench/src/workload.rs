@@ -19,6 +19,7 @@ use crate::scale::Scale;
 use crate::summary::Sample;
 use crate::{Result, measure::Latencies};
 use lockkeeper::Abilities;
+use lockkeeper_testkit::Placement;
 use serde::{Deserialize, Serialize};
 
 /// The shares of which latencies are shown.
@@ -133,6 +134,12 @@ impl Workload {
             Self::Processes | Self::Waiting | Self::Holding | Self::Pause => scale.long_repetitions,
             _ => scale.repetitions,
         }
+    }
+
+    /// Where client and server are to be. Many tasks need all processors; with one, where the system puts the two sides decides more
+    /// than what they do.
+    pub fn placement(self, scale: &Scale) -> Placement {
+        if self == Self::Uncontended { scale.placement } else { Placement::Free }
     }
 
     /// Why an engine is not asked to do this.

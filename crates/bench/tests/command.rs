@@ -78,6 +78,18 @@ fn a_report_is_written() {
 }
 
 #[test]
+fn one_task_is_measured_with_both_sides_on_one_processor_unless_told_otherwise() {
+    let one = ["--engines", "memory", "--quick", "--repeat", "1", "--workloads", "uncontended"];
+    let results = json(&one);
+    assert_eq!(results["scale"]["placement"], "together");
+    assert!(get(&results, "uncontended", "pairs/s") > 0.0, "{results}");
+    assert_eq!(json(&[&one[..], &["--place", "free"]].concat())["scale"]["placement"], "free");
+    let output = bench(&["--place", "nowhere"]).assert().failure().get_output().stderr.clone();
+    let text = String::from_utf8(output).unwrap();
+    assert!(text.contains("nowhere") && text.contains("free, together, apart"), "{text}");
+}
+
+#[test]
 fn an_unknown_engine_is_refused() {
     let output = bench(&["--engines", "abacus"]).assert().code(64).get_output().stderr.clone();
     let text = String::from_utf8(output).unwrap();

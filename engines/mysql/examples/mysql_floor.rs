@@ -7,7 +7,7 @@
 mod floor;
 
 use floor::{Failure, Wishes, compare, hand_over, hold_if_asked, killed};
-use lockkeeper_testkit::MariaDb;
+use lockkeeper_testkit::{MariaDb, Placement};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const WRITES: [&str; 2] = ["INSERT INTO floor VALUES (?)", "DELETE FROM floor WH
 // Its answer is read: without, as with DO GET_LOCK, nobody knows whether he has the lock.
 const ADVISORY: [&str; 2] = ["SELECT GET_LOCK(?, 0)", "DO RELEASE_LOCK(?)"];
 
-async fn measure(url: &str, style: &str, tasks: usize) -> Result<(), Failure> {
+async fn measure(url: &str, style: &str, tasks: usize, placement: Placement) -> Result<(), Failure> {
     let (pair, wanted, connections) =
         if style == "advisory" { (ADVISORY, Some(1), 1) } else { (WRITES, None, CONNECTIONS) };
     // A connection is for one task at a time, as the protocol wants it.
@@ -31,7 +31,7 @@ async fn measure(url: &str, style: &str, tasks: usize) -> Result<(), Failure> {
         raws.push(Mutex::new(Conn::new(opts).await?));
     }
     let raws = Arc::new(raws);
-    compare(url, style, tasks, move |task| {
+    compare(url, style, tasks, placement, move |task| {
         let raws = Arc::clone(&raws);
         async move {
             let raw = &raws[task % raws.len()];
@@ -59,8 +59,8 @@ async fn main() -> Result<(), Failure> {
     conn.query_drop("CREATE TABLE IF NOT EXISTS floor (name VARBINARY(640) PRIMARY KEY)").await?;
     for style in lockkeeper_mysql::STYLES.iter().map(|style| style.style) {
         if wishes.include(style) {
-            for tasks in [1, 64] {
-                measure(&url, style, tasks).await?;
+            for (tasks, placement) in wishes.runs() {
+                measure(&url, style, tasks, placement).await?;
             }
             hand_over(&url, style).await?;
             if ["session", "advisory"].contains(&style) {

@@ -7,7 +7,7 @@
 mod floor;
 
 use floor::{Failure, Wishes, compare, hand_over, hold_if_asked, killed};
-use lockkeeper_testkit::Postgres;
+use lockkeeper_testkit::{Placement, Postgres};
 use std::sync::Arc;
 use tokio_postgres::{Client, NoTls, Statement};
 
@@ -32,14 +32,14 @@ async fn raw(url: &str, [first, second]: [&str; 2]) -> Result<Raw, Failure> {
     Ok(Raw { client, pair })
 }
 
-async fn measure(url: &str, style: &str, tasks: usize) -> Result<(), Failure> {
+async fn measure(url: &str, style: &str, tasks: usize, placement: Placement) -> Result<(), Failure> {
     let (pair, connections) = if style == "advisory" { (ADVISORY, 1) } else { (WRITES, CONNECTIONS) };
     let mut raws = Vec::new();
     for _ in 0..if tasks == 1 { 1 } else { connections } {
         raws.push(raw(url, pair).await?);
     }
     let raws = Arc::new(raws);
-    compare(url, style, tasks, move |task| {
+    compare(url, style, tasks, placement, move |task| {
         let raws = Arc::clone(&raws);
         async move {
             let raw = &raws[task % raws.len()];
@@ -64,8 +64,8 @@ async fn main() -> Result<(), Failure> {
     client.batch_execute("CREATE TABLE IF NOT EXISTS floor (name text PRIMARY KEY)").await?;
     for style in lockkeeper_postgres::STYLES.iter().map(|style| style.style) {
         if wishes.include(style) {
-            for tasks in [1, 64] {
-                measure(&url, style, tasks).await?;
+            for (tasks, placement) in wishes.runs() {
+                measure(&url, style, tasks, placement).await?;
             }
             hand_over(&url, style).await?;
             if ["session", "advisory"].contains(&style) {

@@ -5,13 +5,14 @@
 //!
 //! THREADS 0 (the default) is a runtime on the current thread. SECONDS is how long each of them is measured in all, in
 //! short slices that take turns, since a machine is seldom as quick as it was a second ago: what counts is the ratio
-//! within a turn. Without a URL it starts a server of its own.
+//! within a turn. Without a URL it starts a server of its own; one task is then measured with both sides on one processor, and again with
+//! each on its own, since left alone the system changes between the two, which decides more than what is measured.
 
 use hdrhistogram::Histogram;
 use lockkeeper_core::Keeper;
 use lockkeeper_core::address::Address;
 use lockkeeper_redis::parts::{Dial, Greeting, Link, Target, spot};
-use lockkeeper_testkit::Redis;
+use lockkeeper_testkit::{Placement, Redis};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{Cmd, IntoConnectionInfo as _, ProtocolVersion};
@@ -38,8 +39,10 @@ fn main() {
     let runtime = builder.enable_all().worker_threads(threads.max(1)).build().expect("a runtime");
     let length = Duration::from_secs_f64(seconds);
     runtime.block_on(async {
-        pairs(&url, 1, length).await;
-        pairs(&url, 64, length).await;
+        for &placement in if own.is_some() { Placement::fixed() } else { &[Placement::Free] } {
+            pairs(&url, 1, placement, length).await;
+        }
+        pairs(&url, 64, Placement::Free, length).await;
         for keepers in [2, 16] {
             hand_overs(&url, keepers, 1, length / 2).await;
         }
@@ -70,7 +73,7 @@ async fn bare(url: &str) -> Link {
 }
 
 /// Pairs per second of raw, bare, queue and plain, each with so many tasks on their own locks, in turns.
-async fn pairs(url: &str, tasks: usize, length: Duration) {
+async fn pairs(url: &str, tasks: usize, placement: Placement, length: Duration) {
     let connection = raw(url).await;
     let script: String = redis::cmd("SCRIPT")
         .arg("LOAD")
@@ -83,6 +86,7 @@ async fn pairs(url: &str, tasks: usize, length: Duration) {
     let plain = keeper(&format!("{url}?style=plain")).await;
     let mut turns: [Vec<Turn>; 4] = Default::default();
     let rounds = (length.as_secs_f64() / SLICE.as_secs_f64()).ceil().max(1.0) as usize;
+    let _placed = placement.hold().expect("may move its own server");
     // The first round only warms up.
     for round in 0..=rounds {
         let turn = [
@@ -95,7 +99,7 @@ async fn pairs(url: &str, tasks: usize, length: Duration) {
             turns.iter_mut().zip(turn).for_each(|(turns, turn)| turns.push(turn));
         }
     }
-    println!("{tasks:>3} tasks, {rounds} turns of {SLICE:?} each; medians (and quarters)");
+    println!("{tasks:>3} tasks, {placement}, {rounds} turns of {SLICE:?} each; medians (and quarters)");
     let rates = |turns: &[Turn]| turns.iter().map(|turn| turn.rate).collect::<Vec<f64>>();
     let floor = rates(&turns[0]);
     for (style, turns) in ["raw", "bare", "queue", "plain"].into_iter().zip(&turns) {

@@ -1,14 +1,14 @@
 //! What the `…_floor` examples of the database engines share: pairs per second by turns, and hand-over times.
 
+use lockkeeper_testkit::Placement;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 const ROUND: Duration = Duration::from_millis(120);
 const ROUNDS: usize = 25;
-/// One task's round is cut into so many slices, the raw pairs and ours by turns: on which processors the system puts the two
-/// sides of a connection decides more about a short stretch than what is measured. (Many tasks would lose time at the
-/// ends of slices, where the last ones run alone.)
+/// One task's round is cut into so many slices, the raw pairs and ours by turns, so that whatever else the machine does hits both.
+/// (Many tasks would lose time at the ends of slices, where the last ones run alone.)
 const SLICES: u32 = 12;
 const HAND_OVERS: usize = 100;
 
@@ -30,6 +30,13 @@ impl Wishes {
     /// Whether this style is asked for; without any, all are.
     pub(crate) fn include(&self, style: &str) -> bool {
         self.styles.is_empty() || self.styles.iter().any(|asked| asked == style)
+    }
+
+    /// With how many tasks to measure, and where. With one, where the two sides of a connection run decides more than what is
+    /// measured, so that is not left to the system if the server is our own.
+    pub(crate) fn runs(&self) -> Vec<(usize, Placement)> {
+        let alone = if self.url.is_some() { &[Placement::Free] } else { Placement::fixed() };
+        alone.iter().map(|&placement| (1, placement)).chain([(64, Placement::Free)]).collect()
     }
 }
 
@@ -108,11 +115,12 @@ fn median(numbers: &[f64]) -> f64 {
     quartile(numbers, 2)
 }
 
-/// The raw pairs and ours by turns, so that whatever else the machine does hits both.
+/// The raw pairs, ours, and the raw ones again, by turns. How far the raw ones are from themselves says what a ratio is worth.
 pub(crate) async fn compare<F>(
     url: &str,
     style: &str,
     tasks: usize,
+    placement: Placement,
     floor: impl Fn(usize) -> F + Clone + Send + Sync + 'static,
 ) -> Result<(), Failure>
 where
@@ -120,8 +128,6 @@ where
 {
     let more = if style == "session" { "&connections=64" } else { "" };
     let keeper = lockkeeper::connect(format!("{url}?style={style}{more}")).await?;
-    let (mut floors, mut ours, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut raw_total, mut our_total) = (Pairs::default(), Pairs::default());
     let own = keeper.clone();
     let pair = move |task| {
         let keeper = own.clone();
@@ -133,34 +139,41 @@ where
     // Connections are opened before it counts.
     run(tasks, ROUND, floor.clone()).await;
     run(tasks, ROUND, pair.clone()).await;
+    let placed = placement.hold()?;
+    let (mut rounds, mut total) = (Vec::new(), [Pairs::default(); 3]);
     let slices = if tasks == 1 { SLICES } else { 1 };
-    for round in 0..ROUNDS as u32 {
-        let (mut raw, mut our) = (Pairs::default(), Pairs::default());
+    for _ in 0..ROUNDS {
+        let mut round = [Pairs::default(); 3];
         for slice in 0..slices {
-            if (round + slice) % 2 == 0 {
-                raw.add(run(tasks, ROUND / slices, floor.clone()).await);
-                our.add(run(tasks, ROUND / slices, pair.clone()).await);
-            } else {
-                our.add(run(tasks, ROUND / slices, pair.clone()).await);
-                raw.add(run(tasks, ROUND / slices, floor.clone()).await);
+            // Each of the three has each place in turn.
+            for place in 0..3 {
+                let subject = (place + slice as usize) % 3;
+                let pairs = match subject {
+                    1 => run(tasks, ROUND / slices, pair.clone()).await,
+                    _ => run(tasks, ROUND / slices, floor.clone()).await,
+                };
+                round[subject].add(pairs);
             }
         }
-        raw_total.add(raw);
-        our_total.add(our);
-        floors.push(raw.rate());
-        ours.push(our.rate());
-        ratios.push(our.rate() / raw.rate());
+        total.iter_mut().zip(round).for_each(|(total, pairs)| total.add(pairs));
+        rounds.push(round.map(Pairs::rate));
     }
+    drop(placed);
+    let all = |of: fn(&[f64; 3]) -> f64| rounds.iter().map(of).collect::<Vec<f64>>();
+    let (ratios, control) = (all(|[raw, our, _]| our / raw), all(|[raw, _, again]| again / raw));
     println!(
-        "{style:9} {tasks:3} task(s): floor {:7.0} pairs/s ({:.0} µs of processor time), ours {:7.0} pairs/s ({:.0} µs), \
-         ratio {:.2} ({ROUNDS} rounds, half of them within {:.2} to {:.2})",
-        median(&floors),
-        raw_total.processor_micros(),
-        median(&ours),
-        our_total.processor_micros(),
+        "{style:9} {tasks:3} task(s), {placement:8}: floor {:6.0} pairs/s ({:.0} µs of processor time), ours {:6.0} pairs/s ({:.0} µs), \
+         ratio {:.2} ({ROUNDS} rounds, half of them within {:.2} to {:.2}; the floor against itself {:.2}, {:.2} to {:.2})",
+        median(&all(|[raw, ..]| *raw)),
+        total[0].processor_micros(),
+        median(&all(|[_, our, _]| *our)),
+        total[1].processor_micros(),
         median(&ratios),
         quartile(&ratios, 1),
-        quartile(&ratios, 3)
+        quartile(&ratios, 3),
+        median(&control),
+        quartile(&control, 1),
+        quartile(&control, 3)
     );
     keeper.close().await;
     Ok(())

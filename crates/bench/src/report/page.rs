@@ -5,6 +5,7 @@ use crate::Workload;
 use crate::command::Outcome;
 use crate::summary::{Figure, Summary, Unit};
 use crate::table::{by_workload, columns, show};
+use lockkeeper_testkit::Placement;
 
 const STYLE: &str = include_str!("page.css");
 
@@ -35,12 +36,21 @@ fn introduction(outcome: &Outcome) -> String {
         "<p>lockkeeper {} on {}.{} Every run was repeated {} times, interleaved over all engines; shown are the \
          medians, and small beside them the spread. Figures of other machines, or of other runs on this one, \
          must not be compared with these: the ratios may. Rows in italics are raw floors: the same requests on \
-         the same driver with no lockkeeper code.</p>\n",
+         the same driver with no lockkeeper code.{}</p>\n",
         escape(&outcome.version),
         escape(&outcome.machine.line()),
         outcome.machine.caveat(),
-        outcome.scale.repetitions
+        outcome.scale.repetitions,
+        placed(outcome.scale.placement)
     )
+}
+
+fn placed(placement: Placement) -> &'static str {
+    match placement {
+        Placement::Free => "",
+        Placement::Together => " While one task locked alone, client and server shared one processor.",
+        Placement::Apart => " While one task locked alone, it had one processor and the servers the others.",
+    }
 }
 
 fn picture(plot: &Plot) -> String {
