@@ -3,6 +3,8 @@
 
 use lockkeeper::{Guard, Keeper, State};
 use lockkeeper_testkit::wait_until;
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
@@ -86,6 +88,34 @@ pub(crate) fn a_runtime_without_io_can_lock_as_well(url: &str, styles: &[&str]) 
     }
 }
 
+/// A request that was begun by a runtime which then stands still must not keep the others from their locks, nor cost them theirs.
+pub(crate) fn who_stands_still_in_the_middle_of_a_request_holds_up_nobody(url: &str, styles: &[&str]) {
+    let (here, elsewhere) = (runtime(), runtime());
+    for style in styles {
+        let (keeper, held) = elsewhere.block_on(async {
+            let keeper = keeper(url, style).await;
+            let held = keeper.mutex("held").lock().await.expect("a grant");
+            (keeper, held)
+        });
+        // Polled once, it is on its way; nobody polls it again for a while.
+        let mutex = keeper.mutex("stalled");
+        let mut stalled = Box::pin(mutex.lock());
+        here.block_on(poll_fn(|cx| {
+            assert!(stalled.as_mut().poll(cx).is_pending(), "{style}");
+            Poll::Ready(())
+        }));
+        let other = elsewhere.block_on(async {
+            tokio::time::timeout(LONG, keeper.mutex("other").lock()).await.expect(style).expect(style)
+        });
+        std::thread::sleep(TTL * 2);
+        assert_eq!((held.state(), other.state()), (State::Held, State::Held), "{style}");
+        // Whoever gives up leaves nothing behind.
+        drop(stalled);
+        let next = elsewhere.block_on(async { tokio::time::timeout(LONG, mutex.lock()).await });
+        assert!(next.expect(style).is_ok(), "{style}");
+    }
+}
+
 /// The cases of every server as tests, in the file that has this one as its module `cases`.
 macro_rules! on_every_server {
     ($server:expr, $styles:expr) => {
@@ -97,6 +127,11 @@ macro_rules! on_every_server {
         #[test]
         fn a_guard_dropped_while_its_runtime_stands_still_frees_the_lock() {
             cases::a_guard_dropped_while_its_runtime_stands_still_frees_the_lock(&$server.url(), $styles);
+        }
+
+        #[test]
+        fn who_stands_still_in_the_middle_of_a_request_holds_up_nobody() {
+            cases::who_stands_still_in_the_middle_of_a_request_holds_up_nobody(&$server.url(), $styles);
         }
 
         #[test]

@@ -5,9 +5,13 @@
 
 use super::Drive;
 use crate::house;
+use futures_util::task::AtomicWaker;
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 /// How long an answer may take until the house sees to it that the connection is driven.
@@ -35,15 +39,38 @@ struct Inner {
 pub struct Watched {
     watch: Arc<Inner>,
     drive: Drive,
-    requests: Mutex<Requests>,
+    /// Those under way, the oldest one first.
+    requests: Mutex<VecDeque<Arc<Request>>>,
     late: AtomicBool,
 }
 
-#[derive(Debug, Default)]
-struct Requests {
-    begun: u64,
-    /// Those under way, by their numbers, the oldest one first.
-    under_way: VecDeque<(u64, Instant)>,
+/// A request under way.
+#[derive(Debug)]
+struct Request {
+    since: Instant,
+    /// Whether the one who asked has been called and has not come yet. As long as he does not, he waits for nobody, and the server is
+    /// not late: his runtime stands still.
+    is_called: AtomicBool,
+    asker: AtomicWaker,
+}
+
+impl Wake for Request {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.is_called.store(true, SeqCst);
+        self.asker.wake();
+    }
+}
+
+impl Request {
+    /// To poll it with, so that its call is seen.
+    fn comes(&self, cx: &Context<'_>) {
+        self.asker.register(cx.waker());
+        self.is_called.store(false, SeqCst);
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -60,8 +87,8 @@ impl Watch {
     /// Watches the requests of this connection.
     pub fn over(&self, drive: Drive) -> Arc<Watched> {
         let watch = Arc::clone(&self.0);
-        let watched =
-            Arc::new(Watched { watch, drive, requests: Mutex::default(), late: AtomicBool::new(false) });
+        let (requests, late) = (Mutex::default(), AtomicBool::new(false));
+        let watched = Arc::new(Watched { watch, drive, requests, late });
         lock(&self.0.lines).push(Arc::downgrade(&watched));
         watched
     }
@@ -114,18 +141,20 @@ impl Watched {
     ///
     /// Cancel safety: that of the request.
     pub async fn ask<T>(&self, request: impl Future<Output = T>) -> T {
-        let _under_way = self.begin();
-        self.drive.ask(request).await
+        let under_way = self.begin();
+        let (watched, mut request) = (&under_way.request, pin!(request));
+        let waker = Waker::from(Arc::clone(watched));
+        let seen = poll_fn(|cx| {
+            watched.comes(cx);
+            request.as_mut().poll(&mut Context::from_waker(&waker))
+        });
+        self.drive.ask(seen).await
     }
 
     fn begin(&self) -> UnderWay<'_> {
-        let number = {
-            let mut requests = lock(&self.requests);
-            requests.begun += 1;
-            let number = requests.begun;
-            requests.under_way.push_back((number, Instant::now()));
-            number
-        };
+        let (is_called, asker) = (AtomicBool::new(false), AtomicWaker::new());
+        let request = Arc::new(Request { since: Instant::now(), is_called, asker });
+        lock(&self.requests).push_back(Arc::clone(&request));
         // A look costs less than a write, and it is mostly set already.
         if !self.watch.used.load(SeqCst) {
             self.watch.used.store(true, SeqCst);
@@ -133,7 +162,7 @@ impl Watched {
         if !self.watch.is_on.load(SeqCst) && !self.watch.is_on.swap(true, SeqCst) {
             house::handle().spawn(watch(Arc::clone(&self.watch)));
         }
-        UnderWay { watched: self, number }
+        UnderWay { watched: self, request }
     }
 
     /// Whether it was cut because an answer did not come in time.
@@ -142,9 +171,14 @@ impl Watched {
     }
 
     fn look(&self) -> bool {
-        let Some((_, since)) = lock(&self.requests).under_way.front().copied() else {
+        let (any, waits) = {
+            let requests = lock(&self.requests);
+            let waits = requests.iter().find(|request| !request.is_called.load(SeqCst));
+            (!requests.is_empty(), waits.map(|request| request.since))
+        };
+        let Some(since) = waits else {
             self.drive.call_back();
-            return false;
+            return any;
         };
         let age = since.elapsed();
         if age > self.watch.limit {
@@ -159,20 +193,49 @@ impl Watched {
     }
 }
 
-/// A request under way, until this is dropped.
+/// A request is under way until this is dropped.
 struct UnderWay<'a> {
     watched: &'a Watched,
-    number: u64,
+    request: Arc<Request>,
 }
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        let under_way = &mut lock(&self.watched.requests).under_way;
-        // Answers come in order, so it is the first one, unless it was given up.
-        if under_way.front().is_some_and(|(number, _)| *number == self.number) {
-            under_way.pop_front();
-        } else if let Ok(index) = under_way.binary_search_by_key(&self.number, |(number, _)| *number) {
-            under_way.remove(index);
-        }
+        let mut requests = lock(&self.watched.requests);
+        // Answers come in order, so it is mostly the first one.
+        let index = requests.iter().position(|request| Arc::ptr_eq(request, &self.request));
+        index.and_then(|index| requests.remove(index));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drive::Moves;
+    use tokio::runtime::Handle;
+    use tokio::sync::oneshot;
+
+    #[tokio::test]
+    async fn a_server_is_late_that_does_not_answer_and_not_if_the_answer_is_not_fetched() {
+        const LIMIT: Duration = Duration::from_millis(300);
+        let drive = Drive::start(std::future::pending(), Moves::default(), &Handle::current(), false);
+        let watched = Watch::new(LIMIT).over(drive);
+        let (answer, answered) = oneshot::channel();
+        let mut first = Box::pin(watched.ask(answered));
+        assert!(futures_util::poll!(first.as_mut()).is_pending());
+        answer.send(1).unwrap();
+        std::thread::sleep(LIMIT * 2);
+        assert!(watched.look(), "it is still under way");
+        assert!(!watched.was_late());
+        assert_eq!(first.await, Ok(1));
+
+        let (_never, answered) = oneshot::channel::<u32>();
+        let mut second = Box::pin(watched.ask(answered));
+        assert!(futures_util::poll!(second.as_mut()).is_pending());
+        std::thread::sleep(LIMIT * 2);
+        watched.look();
+        assert!(watched.was_late());
+        drop(second);
+        assert!(!watched.look(), "nothing is under way");
     }
 }
