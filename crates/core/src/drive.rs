@@ -15,7 +15,7 @@ mod wire;
 
 pub use stream::{Stream, once_more};
 pub use watch::{Watch, Watched};
-pub use wire::{Reads, Wire, WireLine};
+pub use wire::{Manner, Reads, Wire, WireLine};
 
 use crate::house;
 use asker::Asker;

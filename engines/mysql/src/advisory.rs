@@ -8,8 +8,7 @@ pub(crate) const SCHEMA: &str = include_str!("sql/schema_advisory.sql");
 
 pub(crate) static STYLE: Style = Style {
     abilities: ADVISORY,
-    take: include_str!("sql/advisory_take.sql"),
-    free: include_str!("sql/advisory_free.sql"),
+    statements: [include_str!("sql/advisory_take.sql"), include_str!("sql/advisory_free.sql")],
     // Then another wait begins.
     wait_seconds: 30,
     texts: Texts {

@@ -2,6 +2,7 @@
 
 use crate::fault::ENGINE;
 use lockkeeper_core::address::Address;
+use lockkeeper_core::drive::Watch;
 use lockkeeper_core::{Error, Result};
 use lockkeeper_sql_common::Limits;
 use mysql_async::{Opts, OptsBuilder, SslOpts};
@@ -19,6 +20,8 @@ pub(crate) struct Settings {
     /// The same for the connections that hold locks.
     pub(crate) login: Arc<Login>,
     pub(crate) limits: Limits,
+    /// Looks after the requests of those connections.
+    pub(crate) watch: Watch,
     /// How many connections may share the work of a queue, or may be held by a style with sessions.
     pub(crate) connections: usize,
     pub(crate) server: String,
@@ -87,8 +90,8 @@ impl Settings {
         }
         address.finish()?;
         let limits = Limits::for_ttl(ttl);
-        let login = Arc::new(login);
-        Ok(Self { driver: driver.into(), login, limits, connections, server: address.redacted() })
+        let (login, watch) = (Arc::new(login), Watch::new(limits.request));
+        Ok(Self { driver: driver.into(), login, limits, watch, connections, server: address.redacted() })
     }
 }
 

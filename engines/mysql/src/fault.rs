@@ -1,6 +1,6 @@
 //! What the driver's errors mean for the caller.
 
-use lockkeeper_core::Error;
+use lockkeeper_core::{Error, Result};
 use std::time::Duration;
 
 pub(crate) const ENGINE: &str = "mysql";
@@ -33,6 +33,12 @@ pub(crate) fn is_collision(code: u16) -> bool {
     const WAITED_TOO_LONG: u16 = 1205;
     const DEADLOCK: u16 = 1213;
     code == WAITED_TOO_LONG || code == DEADLOCK
+}
+
+/// Whether the server undid a statement because it collided with another.
+pub(crate) fn collided<T>(outcome: &Result<T>) -> bool {
+    let Err(Error::Engine { source, .. }) = outcome else { return false };
+    matches!(source.downcast_ref(), Some(mysql_async::Error::Server(told)) if is_collision(told.code))
 }
 
 /// The error for a request without an answer in time.

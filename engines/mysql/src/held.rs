@@ -1,22 +1,23 @@
 //! Locks held by connections, in either of the two styles: they differ in their statements only.
 
+use crate::answer::{Cell, Row};
 use crate::config::Settings;
 use crate::holders::{Holders, Texts};
-use crate::line::{Cell, Row};
-use crate::session::{Ask, Session};
+use crate::request::Value;
+use crate::session::{Session, insist};
 use lockkeeper_core::{Abilities, Claim, ClaimId, Lifeline, LockName, LockView, Result, Token};
 use lockkeeper_sql_common::{Connection, Connections, Holds, Sessions};
 use std::sync::Arc;
-use std::time::Duration;
 
-/// Longer than any single wait in the server.
-pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(3600);
+/// The statements of a style, in their order.
+const TAKE: usize = 0;
+const FREE: usize = 1;
 
 /// What makes a style.
 pub(crate) struct Style {
     pub(crate) abilities: Abilities,
-    pub(crate) take: &'static str,
-    pub(crate) free: &'static str,
+    /// The one that takes a lock, and the one that frees it.
+    pub(crate) statements: [&'static str; 2],
     /// What the statement that takes is told when it may wait.
     pub(crate) wait_seconds: u64,
     pub(crate) texts: Texts,
@@ -28,17 +29,12 @@ pub(crate) struct Held {
     style: &'static Style,
 }
 
-fn name(name: &LockName) -> Cell {
-    Cell::Bytes(name.as_str().into())
+/// What the statement that takes is told.
+fn asking<'a>(claim: &'a Claim, id: &'a str, holder: &'a str, wait_seconds: u64) -> [Value<'a>; 4] {
+    [claim.name.as_str().into(), id.into(), holder.into(), Value::Number(wait_seconds)]
 }
 
 impl Held {
-    fn asking(&self, claim: &Claim, wait_seconds: u64) -> Ask {
-        let id = Cell::Bytes(claim.id.to_string().into());
-        let holder = Cell::Bytes(claim.holder.encode().into());
-        (self.style.take, vec![name(&claim.name), id, holder, Cell::Number(wait_seconds)])
-    }
-
     /// The token, if it was taken.
     fn taken(&self, row: &Row) -> Result<Option<Token>> {
         self.session.check(row.get(1))?;
@@ -50,14 +46,17 @@ impl Connection for Held {
     const NOTICES_LOSS: bool = false;
 
     async fn take(&self, claim: &Claim) -> Result<Option<Token>> {
-        self.taken(&self.session.insist("take the lock", None, self.asking(claim, 0)).await?)
+        let (id, holder) = (claim.id.to_string(), claim.holder.encode());
+        let values = asking(claim, &id, &holder, 0);
+        self.taken(&insist(|| self.session.ask("take the lock", TAKE, &values)).await?)
     }
 
     async fn wait(&self, claim: &Claim) -> Result<Token> {
         const DOING: &str = "wait for the lock";
+        let (id, holder) = (claim.id.to_string(), claim.holder.encode());
+        let values = asking(claim, &id, &holder, self.style.wait_seconds);
         loop {
-            let ask = self.asking(claim, self.style.wait_seconds);
-            let row = self.session.insist(DOING, Some(WAIT_LIMIT), ask).await?;
+            let row = insist(|| self.session.ask_at_last(DOING, TAKE, &values)).await?;
             if let Some(token) = self.taken(&row)? {
                 return Ok(token);
             }
@@ -65,7 +64,8 @@ impl Connection for Held {
     }
 
     async fn free(&self, lock: &LockName) -> Result<()> {
-        self.session.insist("free the lock", None, (self.style.free, vec![name(lock)])).await.map(drop)
+        let values = [lock.as_str().into()];
+        insist(|| self.session.ask("free the lock", FREE, &values)).await.map(drop)
     }
 
     async fn probe(&self) -> Result<()> {
@@ -113,7 +113,8 @@ impl<const SHARED: usize> Connections for Source<SHARED> {
     }
 
     async fn open(&self) -> Result<Arc<Held>> {
-        Ok(Arc::new(Held { session: Session::open(&self.settings).await?, style: self.style }))
+        let session = Session::open(&self.settings, &self.style.statements).await?;
+        Ok(Arc::new(Held { session, style: self.style }))
     }
 
     async fn interrupt(&self, connection: &Held) {

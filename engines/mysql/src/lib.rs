@@ -2,6 +2,7 @@
 
 mod advisory;
 mod alone;
+mod answer;
 mod bell;
 mod config;
 mod fault;

@@ -2,9 +2,9 @@
 
 use crate::config::Login;
 use crate::packets::{Packets, broken, unexpected};
-use lockkeeper_core::drive::Stream;
+use lockkeeper_core::drive::{Moves, Stream};
 use lockkeeper_sql_common::dial;
-use mysql_async::consts::{CapabilityFlags, MariadbCapabilities};
+use mysql_async::consts::CapabilityFlags;
 use mysql_async::{DriverError, Error, Result};
 use mysql_common::crypto;
 use mysql_common::io::ParseBuf;
@@ -17,15 +17,6 @@ use std::io;
 const LARGEST: u32 = 4 << 20;
 /// `utf8mb4_general_ci`.
 const COLLATION: u8 = 45;
-
-/// What both sides can do.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Manners {
-    /// Results end without a packet of their own after the columns.
-    pub(crate) without_eof: bool,
-    /// Columns that are known already are not described again.
-    pub(crate) known_columns: bool,
-}
 
 fn wanted(login: &Login) -> CapabilityFlags {
     let mut flags = CapabilityFlags::CLIENT_PROTOCOL_41
@@ -45,25 +36,20 @@ fn wanted(login: &Login) -> CapabilityFlags {
     flags
 }
 
-/// Connects and logs in.
-pub(crate) async fn log_in(login: &Login) -> Result<(Packets, Manners)> {
-    let stream = Stream::following(dial(&login.host, login.port).await.map_err(broken)?);
+/// Connects and logs in. Says whether results end without a packet of their own after the columns.
+pub(crate) async fn log_in(login: &Login, moves: Moves) -> Result<(Packets, bool)> {
+    let stream = Stream::new(dial(&login.host, login.port).await.map_err(broken)?, moves);
     let mut packets = Packets::new(stream);
     let greeting = packets.next_good().await?.to_vec();
     let greeting = ParseBuf(&greeting).parse::<HandshakePacket<'_>>(()).map_err(broken)?;
     let flags = greeting.capabilities() & wanted(login);
-    let mut more = MariadbCapabilities::empty();
-    // MariaDB says by a missing flag that it can do more than MySQL.
-    if !greeting.capabilities().contains(CapabilityFlags::CLIENT_LONG_PASSWORD) {
-        more = greeting.mariadb_ext_capabilities() & MariadbCapabilities::MARIADB_CLIENT_CACHE_METADATA;
-    }
     let mut nonce = greeting.nonce();
     nonce.resize(20, 0);
     if let Some(connector) = &login.tls {
         if !flags.contains(CapabilityFlags::CLIENT_SSL) {
             return Err(Error::Driver(DriverError::NoClientSslFlagFromServer));
         }
-        let request = SslRequest::new(flags, LARGEST, COLLATION).with_mariadb_capabilities(more);
+        let request = SslRequest::new(flags, LARGEST, COLLATION);
         packets.send(|buffer| request.serialize(buffer)).await?;
         packets = packets.secure(connector, &login.host).await?;
     }
@@ -81,15 +67,10 @@ pub(crate) async fn log_in(login: &Login) -> Result<(Packets, Manners)> {
         flags,
         None,
         LARGEST,
-    )
-    .with_mariadb_ext_capabilities(more);
+    );
     packets.send(|buffer| response.serialize(buffer)).await?;
     convince(&mut packets, login, plugin.into_owned(), nonce).await?;
-    let manners = Manners {
-        without_eof: flags.contains(CapabilityFlags::CLIENT_DEPRECATE_EOF),
-        known_columns: more.contains(MariadbCapabilities::MARIADB_CLIENT_CACHE_METADATA),
-    };
-    Ok((packets, manners))
+    Ok((packets, flags.contains(CapabilityFlags::CLIENT_DEPRECATE_EOF)))
 }
 
 /// What shows that we know the password, in the way that the server wants.

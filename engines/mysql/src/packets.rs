@@ -1,21 +1,21 @@
 //! The server's packets over a stream that can move: a number, a length, and what belongs together.
 
+use crate::request::{TOO_LONG, put_packet};
 use lockkeeper_core::drive::Stream;
-use mysql_async::{DriverError, Error, IoError, Result, ServerError};
+use mysql_async::{DriverError, Error, IoError, ServerError};
 use std::io;
-use std::ops::Range;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::client::TlsStream;
 
-/// A packet of this length would be continued in the next one; none of ours comes near.
-const TOO_LONG: usize = 0xff_ffff;
+type Result<T, E = Error> = std::result::Result<T, E>;
 
-enum Endpoint {
+/// What packets go over.
+pub(crate) enum Endpoint {
     Plain(Stream),
     Tls(Box<TlsStream<Stream>>),
 }
 
-/// Packets to and from the server.
+/// Packets to and from the server, as long as a connection is being set up.
 pub(crate) struct Packets {
     endpoint: Endpoint,
     outgoing: Vec<u8>,
@@ -58,6 +58,14 @@ impl Packets {
         matches!(self.endpoint, Endpoint::Tls(_))
     }
 
+    /// What it went over, for somebody else.
+    pub(crate) fn leave(self) -> Result<Endpoint> {
+        match self.incoming.get(self.read..) {
+            None | Some([]) => Ok(self.endpoint),
+            Some(unasked) => Err(unexpected(unasked)),
+        }
+    }
+
     /// Begins a conversation with this.
     pub(crate) async fn command(&mut self, fill: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         self.sequence = 0;
@@ -67,14 +75,10 @@ impl Packets {
     /// Goes on with this.
     pub(crate) async fn send(&mut self, fill: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         self.outgoing.clear();
-        self.outgoing.extend([0; 4]);
-        fill(&mut self.outgoing);
-        let length = self.outgoing.len() - 4;
-        if length >= TOO_LONG {
+        put_packet(&mut self.outgoing, self.sequence, fill);
+        if self.outgoing.len() >= TOO_LONG {
             return Err(broken(io::Error::other("a request that is too long")));
         }
-        let [one, two, three, ..] = length.to_le_bytes();
-        self.outgoing[..4].copy_from_slice(&[one, two, three, self.sequence]);
         self.sequence = self.sequence.wrapping_add(1);
         match &mut self.endpoint {
             Endpoint::Plain(stream) => stream.write_all(&self.outgoing).await.map_err(broken),
@@ -85,50 +89,68 @@ impl Packets {
         }
     }
 
-    /// The next packet, whatever it is.
-    pub(crate) async fn any(&mut self) -> Result<&[u8]> {
-        const ROOM: usize = 4096;
-        let packet = loop {
-            if let Some(packet) = self.next() {
-                break packet;
-            }
-            self.incoming.reserve(ROOM);
-            let count = match &mut self.endpoint {
-                Endpoint::Plain(stream) => stream.read_buf(&mut self.incoming).await,
-                Endpoint::Tls(stream) => stream.read_buf(&mut self.incoming).await,
-            };
-            if count.map_err(broken)? == 0 {
-                return Err(Error::Driver(DriverError::ConnectionClosed));
-            }
-        };
-        Ok(&self.incoming[packet])
-    }
-
     /// The next packet, unless it is an error.
     pub(crate) async fn next_good(&mut self) -> Result<&[u8]> {
-        let packet = self.any().await?;
-        if packet.first() == Some(&0xff) { Err(told(packet)) } else { Ok(packet) }
+        const HEADER: usize = 4;
+        let (begin, end) = loop {
+            self.forget_read();
+            let unread = &self.incoming[self.read..];
+            if let Some((packet, _)) = split(unread) {
+                self.sequence = unread[HEADER - 1].wrapping_add(1);
+                break (self.read + HEADER, self.read + HEADER + packet.len());
+            }
+            self.more().await?;
+        };
+        self.read = end;
+        let packet = &self.incoming[begin..end];
+        if packet.first() == Some(&0xff) { Err(Error::Server(told(packet))) } else { Ok(packet) }
     }
 
-    /// Where the next packet is; what was read before it is forgotten.
-    fn next(&mut self) -> Option<Range<usize>> {
+    /// What `read` reads, and how long it was, when all of it has come.
+    pub(crate) async fn whole<T>(
+        &mut self,
+        read: impl Fn(&[u8]) -> io::Result<Option<(Result<T, ServerError>, usize)>>,
+    ) -> Result<T> {
+        loop {
+            self.forget_read();
+            if let Some((it, length)) = read(&self.incoming[self.read..]).map_err(broken)? {
+                self.read += length;
+                return it.map_err(Error::Server);
+            }
+            self.more().await?;
+        }
+    }
+
+    fn forget_read(&mut self) {
         if self.read == self.incoming.len() {
             self.incoming.clear();
             self.read = 0;
         }
-        let (header, rest) = self.incoming[self.read..].split_first_chunk::<4>()?;
-        let [one, two, three, sequence] = *header;
-        let length = u32::from_le_bytes([one, two, three, 0]) as usize;
-        rest.get(..length)?;
-        self.sequence = sequence.wrapping_add(1);
-        let begin = self.read + header.len();
-        self.read = begin + length;
-        Some(begin..self.read)
+    }
+
+    /// Waits until more has come.
+    async fn more(&mut self) -> Result<()> {
+        const ROOM: usize = 4096;
+        self.incoming.reserve(ROOM);
+        let count = match &mut self.endpoint {
+            Endpoint::Plain(stream) => stream.read_buf(&mut self.incoming).await,
+            Endpoint::Tls(stream) => stream.read_buf(&mut self.incoming).await,
+        };
+        match count.map_err(broken)? {
+            0 => Err(Error::Driver(DriverError::ConnectionClosed)),
+            _ => Ok(()),
+        }
     }
 }
 
+/// The first packet's content, if all of it has come, and what is behind it.
+pub(crate) fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let ([one, two, three, _sequence], rest) = bytes.split_first_chunk::<4>()?;
+    rest.split_at_checked(u32::from_le_bytes([*one, *two, *three, 0]) as usize)
+}
+
 /// What the server said in an error packet: a number, and, once both know each other, a state.
-fn told(packet: &[u8]) -> Error {
+pub(crate) fn told(packet: &[u8]) -> ServerError {
     let mut reader = Reader(packet.get(1..).unwrap_or_default());
     let code = reader.number(2).unwrap_or_default();
     let state = match reader.0.split_first_chunk::<6>() {
@@ -139,7 +161,7 @@ fn told(packet: &[u8]) -> Error {
         _ => "HY000".into(),
     };
     let message = String::from_utf8_lossy(reader.0).into_owned();
-    Error::Server(ServerError { code: u16::try_from(code).unwrap_or_default(), message, state })
+    ServerError { code: u16::try_from(code).unwrap_or_default(), message, state }
 }
 
 /// What is left to read of a packet.
@@ -212,7 +234,7 @@ mod tests {
     #[test]
     fn an_error_is_read_with_its_state_and_without() {
         for packet in [&b"\xff\x15\x04#28000No"[..], b"\xff\x15\x04No"] {
-            let Error::Server(told) = told(packet) else { panic!("another error") };
+            let told = told(packet);
             assert_eq!((told.code, told.message.as_str()), (1045, "No"));
         }
     }

@@ -1,136 +1,83 @@
-//! A request that whoever waits for it drives, so that it needs no switch of threads, and that the house takes over when
-//! it is left, or when the runtime of the one who waits is blocked.
+//! What is sent to the server: a command in a packet of its own.
 
-use crate::fault::{cut, too_late};
-use crate::line::Row;
-use lockkeeper_core::{BoxFuture, Error, Result};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use crate::packets::put_text;
+use mysql_async::consts::ColumnType;
 
-/// One request on a connection.
-pub(crate) struct Request {
-    doing: &'static str,
-    limit: Duration,
-    seen: AtomicBool,
-    stage: Mutex<Stage>,
+const EXECUTE: u8 = 0x17;
+
+/// A packet of this length would be continued in the next one; none of ours comes near.
+pub(crate) const TOO_LONG: usize = 0xff_ffff;
+
+/// A value for a question mark.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Value<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
 }
 
-#[derive(Default)]
-struct Stage {
-    /// What is still to be done.
-    work: Option<BoxFuture<'static, Result<Row>>>,
-    outcome: Option<Result<Row>>,
-    /// Whether the house does it.
-    at_house: bool,
-    /// Those to be woken at the end: the one who waits, and the house.
-    waits: Option<Waker>,
-    drives: Option<Waker>,
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Bytes(text.as_bytes())
+    }
 }
 
-impl Stage {
-    fn drive(&mut self, cx: &mut Context<'_>) {
-        if let Some(work) = &mut self.work
-            && let Poll::Ready(outcome) = work.as_mut().poll(cx)
-        {
-            self.work = None;
-            self.outcome = Some(outcome);
+impl Value<'_> {
+    /// Its type, as the protocol has it.
+    fn kind(self) -> [u8; 2] {
+        const UNSIGNED: u8 = 0x80;
+        match self {
+            Self::Number(_) => [ColumnType::MYSQL_TYPE_LONGLONG as u8, UNSIGNED],
+            Self::Bytes(_) => [ColumnType::MYSQL_TYPE_VAR_STRING as u8, 0],
         }
     }
 }
 
-impl Request {
-    pub(crate) fn new(
-        doing: &'static str,
-        limit: Duration,
-        work: BoxFuture<'static, Result<Row>>,
-    ) -> Arc<Self> {
-        let stage = Mutex::new(Stage { work: Some(work), ..Stage::default() });
-        Arc::new(Self { doing, limit, seen: AtomicBool::new(false), stage })
-    }
+/// Writes a packet with what `fill` writes.
+pub(crate) fn put_packet(buffer: &mut Vec<u8>, sequence: u8, fill: impl FnOnce(&mut Vec<u8>)) {
+    let begin = buffer.len();
+    buffer.extend([0; 4]);
+    fill(buffer);
+    let length = buffer.len() - begin - 4;
+    let [one, two, three, ..] = length.to_le_bytes();
+    buffer[begin..begin + 4].copy_from_slice(&[one, two, three, sequence]);
+}
 
-    fn stage(&self) -> MutexGuard<'_, Stage> {
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether it has not ended soon: it is asked now and then.
-    pub(crate) fn is_old(&self) -> bool {
-        self.seen.swap(true, SeqCst)
-    }
-
-    pub(crate) fn is_at_house(&self) -> bool {
-        self.stage().at_house
-    }
-
-    /// From now on only the house drives it; `false` if it does already, or if there is nothing left to do.
-    pub(crate) fn go_home(&self) -> bool {
-        let mut stage = self.stage();
-        let goes = !stage.at_house && stage.work.is_some();
-        stage.at_house |= goes;
-        goes
-    }
-
-    /// What the house does, within the time limit; `false` if that was not enough.
-    pub(crate) async fn at_house(&self) -> bool {
-        let done = std::future::poll_fn(|cx| self.poll_at_house(cx));
-        let in_time = tokio::time::timeout(self.limit, done).await.is_ok();
-        if !in_time {
-            self.abandon(too_late(self.doing, self.limit));
+/// Writes the wish to execute a prepared statement.
+pub(crate) fn put_execute(buffer: &mut Vec<u8>, statement: u32, values: &[Value<'_>]) {
+    put_packet(buffer, 0, |buffer| {
+        buffer.push(EXECUTE);
+        buffer.extend(statement.to_le_bytes());
+        // No cursor, once.
+        buffer.extend([0, 1, 0, 0, 0]);
+        if values.is_empty() {
+            return;
         }
-        in_time
-    }
-
-    fn poll_at_house(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let waits = {
-            let mut stage = self.stage();
-            stage.drive(cx);
-            if stage.work.is_some() {
-                stage.drives = Some(cx.waker().clone());
-                return Poll::Pending;
+        // None of them is NULL, and their types follow.
+        buffer.resize(buffer.len() + values.len().div_ceil(8), 0);
+        buffer.push(1);
+        buffer.extend(values.iter().flat_map(|value| value.kind()));
+        for value in values {
+            match value {
+                Value::Number(number) => buffer.extend(number.to_le_bytes()),
+                Value::Bytes(bytes) => put_text(buffer, bytes),
             }
-            stage.waits.take()
-        };
-        if let Some(waker) = waits {
-            waker.wake();
         }
-        Poll::Ready(())
-    }
-
-    /// Ends it in the middle: its connection has been cut.
-    pub(crate) fn cut(&self) {
-        self.abandon(cut(self.doing));
-    }
-
-    fn abandon(&self, error: Error) {
-        let (work, wakers) = {
-            let mut stage = self.stage();
-            let Some(work) = stage.work.take() else { return };
-            stage.outcome = Some(Err(error));
-            (work, [stage.waits.take(), stage.drives.take()])
-        };
-        drop(work);
-        wakers.into_iter().flatten().for_each(Waker::wake);
-    }
-
-    /// Drives it, or waits for the house that does.
-    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<Row>> {
-        let mut stage = self.stage();
-        if !stage.at_house {
-            stage.drive(cx);
-        }
-        if let Some(outcome) = stage.outcome.take() {
-            return Poll::Ready(outcome);
-        }
-        if stage.waits.as_ref().is_none_or(|known| !known.will_wake(cx.waker())) {
-            stage.waits = Some(cx.waker().clone());
-        }
-        Poll::Pending
-    }
+    });
 }
 
-/// Whether the server undid a statement because it collided with another.
-pub(crate) fn collided(outcome: &Result<Row>) -> bool {
-    let Err(Error::Engine { source, .. }) = outcome else { return false };
-    matches!(source.downcast_ref(), Some(mysql_async::Error::Server(told)) if crate::fault::is_collision(told.code))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_written_one_after_the_other_with_their_lengths() {
+        let mut buffer = Vec::new();
+        put_execute(&mut buffer, 3, &[Value::Number(9), "x".into()]);
+        let begin = [EXECUTE, 3, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 8, 0x80, 253, 0];
+        let content = [&begin[..], &9_u64.to_le_bytes(), b"\x01x"].concat();
+        let first = [&[26, 0, 0, 0][..], &content].concat();
+        assert_eq!(buffer, first);
+        put_execute(&mut buffer, 4, &[]);
+        assert_eq!(buffer, [&first[..], &[10, 0, 0, 0, EXECUTE, 4, 0, 0, 0, 0, 1, 0, 0, 0]].concat());
+    }
 }

@@ -5,7 +5,7 @@ use crate::pool::{Home, Pool};
 use crate::queue::microseconds;
 use crate::session::Session;
 use crate::text;
-use crate::user_lock::Key;
+use crate::user_lock::key;
 use crate::wire::{Work, statement};
 use futures_util::FutureExt as _;
 use lockkeeper_core::{Claim, ClaimId, Clock, Holder, LockName, Moment, NameMap, Result, Token, house};
@@ -17,6 +17,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 const WRITE: &str = include_str!("sql/user_lock_write.sql");
+const ROW: &str = include_str!("sql/user_lock_row.sql");
 const UNWRITE: &str = include_str!("sql/user_lock_unwrite.sql");
 
 /// A hold is written when it has lasted about this long.
@@ -117,17 +118,16 @@ impl Scribe {
                 self.granted.notify_one();
                 continue;
             }
-            let key = Key::of(&entry.session.database, name);
             let values: [Value; 7] = [
                 name.as_str().into(),
-                key.value.as_str().into(),
+                key(&entry.session.database, name).into(),
                 entry.id.to_string().into(),
                 entry.holder.encode().into(),
                 entry.session.number.into(),
                 microseconds(now.since(entry.since)).into(),
                 entry.token.0.into(),
             ];
-            rows.push((name, text::fill(key.row(), &values)));
+            rows.push((name, text::fill(ROW, &values)));
             entry.written = true;
         }
         rows.sort_by(|one, other| one.0.cmp(other.0));

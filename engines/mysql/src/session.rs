@@ -1,17 +1,19 @@
-//! One connection that holds locks. It belongs to no runtime: whoever asks drives it, and the house does when nobody else
-//! can, since a lock must not be lost because a user's runtime is blocked or has ended.
+//! One connection that holds locks. Whoever asks drives it, and the house does when nobody else can, since a lock must not be lost
+//! because a user's runtime is blocked or has ended.
 
+use crate::answer::{Answer, Cell, Row, reads};
 use crate::config::Settings;
-use crate::fault::{ENGINE, cut, fault, too_late};
-use crate::line::{Cell, Line, Row};
-use crate::request::{Request, collided};
-use lockkeeper_core::{Error, Lifeline, Result, house};
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll};
+use crate::fault::{ENGINE, collided, cut, fault, too_late};
+use crate::line::Line;
+use crate::packets::Endpoint;
+use crate::request::{Value, put_execute};
+use lockkeeper_core::drive::{Drive, Manner, Moves, Watched, Wire, open_on};
+use lockkeeper_core::{Error, Lifeline, Result};
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::Handle;
 
 const WHO: &str = include_str!("sql/who.sql");
 const SETUP: &str = include_str!("sql/setup.sql");
@@ -19,20 +21,15 @@ const SETUP: &str = include_str!("sql/setup.sql");
 const HELD: &str = include_str!("sql/held_setup.sql");
 const PROBE: &str = include_str!("sql/probe.sql");
 
-/// How often the house sees to it that the connection is driven: a request that it finds for the second time it takes over.
-/// No timer of the caller's runtime watches, since that would cost more than a tenth of a request.
-const GRACE: Duration = Duration::from_millis(25);
-
-/// It goes on looking for so long after the last request: to be called again for each of many would take the one who asks a switch
-/// of threads.
-const STAYS: Duration = Duration::from_secs(1);
-
 /// How often a statement that collided with another is tried again.
 const COLLISIONS: u32 = 10;
 
 /// One connection. It is never repaired: when it breaks, its lifeline ends.
 pub(crate) struct Session {
-    inner: Arc<Inner>,
+    wire: Wire<Answer>,
+    line: Arc<Watched>,
+    /// What the server knows its statements by; the last one is the probe.
+    statements: Vec<u32>,
     /// The server's number for it.
     pub(crate) number: u64,
     pub(crate) database: String,
@@ -40,39 +37,31 @@ pub(crate) struct Session {
     limit: Duration,
 }
 
-struct Inner {
-    slot: Arc<tokio::sync::Mutex<Option<Line>>>,
-    /// Those under way and those who wait for their turn.
-    requests: Mutex<Vec<Arc<Request>>>,
-    lifeline: Lifeline,
-    /// Somebody has asked since the house looked last.
-    asked: AtomicBool,
-    /// The house does not look.
-    unwatched: AtomicBool,
-    watch: Arc<Notify>,
-}
-
-/// A statement, and the values for its question marks.
-pub(crate) type Ask = (&'static str, Vec<Cell>);
-
 impl Session {
-    /// Opens a connection.
-    pub(crate) async fn open(settings: &Settings) -> Result<Arc<Self>> {
-        let (limit, login) = (settings.limits.connect, Arc::clone(&settings.login));
-        // On the house, since a connection left half open would be of no use, and one left behind of harm.
-        let opening = house::handle().spawn(tokio::time::timeout(limit, async move {
-            let mut line = Line::open(&login).await?;
-            for text in SETUP.lines().chain([HELD]) {
-                line.query(text).await?;
+    /// Opens a connection for these statements, in which `{connection}` is the server's number for it.
+    pub(crate) async fn open(
+        settings: &Arc<Settings>,
+        statements: &'static [&'static str],
+    ) -> Result<Arc<Self>> {
+        let connecting = || {
+            let settings = Arc::clone(settings);
+            async move {
+                let limit = settings.limits.connect;
+                let connecting = Self::connect(&settings, statements);
+                tokio::time::timeout(limit, connecting)
+                    .await
+                    .unwrap_or_else(|_| Err(too_late("connect", limit)))
             }
-            let who = line.query(WHO).await?;
-            mysql_async::Result::Ok((line, who))
-        }));
-        let (line, who) = match opening.await {
-            Ok(Ok(opened)) => opened.map_err(|error| fault("connect", error))?,
-            Ok(Err(_)) => return Err(too_late("connect", limit)),
-            Err(gone) => return Err(Error::temporary(ENGINE, "connect", gone)),
         };
+        let opened = open_on(&Handle::current(), connecting).await;
+        opened.unwrap_or_else(|gone| Err(Error::temporary(ENGINE, "connect", gone))).map(Arc::new)
+    }
+
+    async fn connect(settings: &Settings, statements: &[&str]) -> Result<Self> {
+        let moves = Moves::default();
+        let (line, who, statements) = set_up(settings, Arc::clone(&moves), statements)
+            .await
+            .map_err(|error| fault("connect", error))?;
         let [number, read_only, Cell::Bytes(database), _] = who.as_slice() else {
             return Err(Error::permanent(ENGINE, "connect", "the server does not say who it is"));
         };
@@ -80,22 +69,20 @@ impl Session {
             return Err(settings.read_only());
         }
         let lifeline = Lifeline::new();
-        let inner = Arc::new(Inner {
-            slot: Arc::new(tokio::sync::Mutex::new(Some(line))),
-            requests: Mutex::default(),
-            lifeline: lifeline.clone(),
-            asked: AtomicBool::new(false),
-            unwatched: AtomicBool::new(true),
-            watch: Arc::default(),
-        });
-        house::handle().spawn(watch(Arc::downgrade(&inner), Arc::clone(&inner.watch)));
-        Ok(Arc::new(Self {
-            inner,
+        let without_eof = line.without_eof;
+        let (wire, drive) = match line.leave().map_err(|error| fault("connect", error))? {
+            Endpoint::Plain(stream) => start(stream, moves, without_eof, lifeline.clone()),
+            Endpoint::Tls(stream) => start(stream, moves, without_eof, lifeline.clone()),
+        };
+        Ok(Self {
+            wire,
+            line: settings.watch.over(drive),
+            statements,
             number: number.number().unwrap_or_default(),
             database: String::from_utf8_lossy(database).into_owned(),
             lifeline,
             limit: settings.limits.request,
-        }))
+        })
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -104,42 +91,49 @@ impl Session {
 
     /// Whether a request is under way.
     pub(crate) fn is_busy(&self) -> bool {
-        self.inner.slot.try_lock().is_err()
+        self.wire.is_busy()
     }
 
-    /// The first row of the answer. Cancel safety: when dropped, the request goes on to its end.
-    pub(crate) async fn ask(&self, doing: &'static str, ask: Ask) -> Result<Row> {
-        self.ask_within(doing, self.limit, ask).await
+    /// The first row that a statement answers. Cancel safety: when dropped, the statement may or may not run.
+    pub(crate) async fn ask(
+        &self,
+        doing: &'static str,
+        statement: usize,
+        values: &[Value<'_>],
+    ) -> Result<Row> {
+        self.line.drive().come_here();
+        let answer = self.line.ask(self.send(statement, values)).await;
+        self.outcome(doing, answer)
     }
 
-    /// The same, tried again if the server undid it because it collided with another.
-    pub(crate) async fn insist(&self, doing: &'static str, limit: Option<Duration>, ask: Ask) -> Result<Row> {
-        let mut tries = 0;
-        loop {
-            let outcome = self.ask_within(doing, limit.unwrap_or(self.limit), ask.clone()).await;
-            if tries == COLLISIONS || !collided(&outcome) {
-                return outcome;
-            }
-            tries += 1;
-            let pause = Duration::from_micros(rand::random_range(100..2000) * u64::from(tries));
-            tokio::time::sleep(pause).await;
+    /// The same for a statement that may wait in the server.
+    pub(crate) async fn ask_at_last(
+        &self,
+        doing: &'static str,
+        statement: usize,
+        values: &[Value<'_>],
+    ) -> Result<Row> {
+        // Nobody sees to it meanwhile that it is driven.
+        self.line.drive().go_home();
+        let answer = self.line.drive().ask(self.send(statement, values)).await;
+        self.outcome(doing, answer)
+    }
+
+    async fn send(&self, statement: usize, values: &[Value<'_>]) -> io::Result<Answer> {
+        self.wire.ask(|out| put_execute(out, self.statements[statement], values)).await
+    }
+
+    fn outcome(&self, doing: &'static str, answer: io::Result<Answer>) -> Result<Row> {
+        match answer {
+            Ok(answer) => answer.map_err(|told| fault(doing, mysql_async::Error::Server(told))),
+            Err(_) if self.line.was_late() => Err(too_late(doing, self.limit)),
+            Err(_) => Err(cut(doing)),
         }
-    }
-
-    /// The same with another time limit.
-    pub(crate) async fn ask_within(&self, doing: &'static str, limit: Duration, ask: Ask) -> Result<Row> {
-        let request = Request::new(doing, limit, Box::pin(Arc::clone(&self.inner).send(doing, ask)));
-        self.inner.requests().push(Arc::clone(&request));
-        self.inner.asked.store(true, SeqCst);
-        if self.inner.unwatched.load(SeqCst) && self.inner.unwatched.swap(false, SeqCst) {
-            self.inner.watch.notify_one();
-        }
-        Waiting { inner: &self.inner, request, over: false }.await
     }
 
     /// Sees that it is still the same session.
     pub(crate) async fn probe(&self) -> Result<()> {
-        let row = self.ask("probe the session", (PROBE, Vec::new())).await?;
+        let row = self.ask("probe the session", self.statements.len() - 1, &[]).await?;
         self.check(row.first())
     }
 
@@ -160,7 +154,7 @@ impl Session {
 
     /// Cuts the connection; what it holds is lost at once.
     pub(crate) fn cut(&self) {
-        self.inner.cut();
+        self.line.drive().close();
     }
 }
 
@@ -170,127 +164,47 @@ impl Drop for Session {
     }
 }
 
-impl Inner {
-    fn requests(&self) -> MutexGuard<'_, Vec<Arc<Request>>> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+/// What is done before a connection is ours alone: says who the server is, and what it knows the statements by.
+async fn set_up(
+    settings: &Settings,
+    moves: Moves,
+    statements: &[&str],
+) -> mysql_async::Result<(Line, Row, Vec<u32>)> {
+    let mut line = Line::open(&settings.login, moves).await?;
+    for text in SETUP.lines().chain([HELD]) {
+        line.query(text).await?;
     }
-
-    async fn send(self: Arc<Self>, doing: &'static str, (text, values): Ask) -> Result<Row> {
-        let mut slot = Arc::clone(&self.slot).lock_owned().await;
-        if self.lifeline.has_ended() {
-            slot.take();
-        }
-        let Some(line) = slot.as_mut() else { return Err(cut(doing)) };
-        let mut half_done = HalfDone(Some(&self.lifeline));
-        let outcome = line.execute(text, &values).await;
-        if outcome.as_ref().is_err_and(mysql_async::Error::is_fatal) {
-            slot.take();
-        } else {
-            half_done.0.take();
-        }
-        outcome.map_err(|error| fault(doing, error))
+    let who = line.query(WHO).await?;
+    let number = who.first().and_then(Cell::number).unwrap_or_default().to_string();
+    let mut prepared = Vec::new();
+    for text in statements.iter().chain([&PROBE]) {
+        prepared.push(line.prepare(&text.replace("{connection}", &number)).await?);
     }
-
-    /// Lets the house do the rest of a request.
-    fn take_home(self: &Arc<Self>, request: &Arc<Request>) {
-        if !request.go_home() {
-            return;
-        }
-        let (inner, request) = (Arc::clone(self), Arc::clone(request));
-        house::handle().spawn(async move {
-            if !request.at_house().await {
-                inner.cut();
-            }
-            inner.forget(&request);
-        });
-    }
-
-    fn forget(&self, request: &Arc<Request>) {
-        self.requests().retain(|known| !Arc::ptr_eq(known, request));
-    }
-
-    /// Takes over what has not ended soon: maybe the server is slow, maybe the runtime of somebody whose turn it is is
-    /// blocked. Says whether there may soon be more of that kind.
-    fn look_after(self: &Arc<Self>) -> bool {
-        let requests = self.requests().clone();
-        for request in &requests {
-            if request.is_old() {
-                self.take_home(request);
-            }
-        }
-        self.asked.swap(false, SeqCst) || !requests.iter().all(|request| request.is_at_house())
-    }
-
-    fn cut(&self) {
-        self.lifeline.end();
-        self.watch.notify_one();
-        let requests = std::mem::take(&mut *self.requests());
-        requests.iter().for_each(|request| request.cut());
-        if let Ok(mut slot) = self.slot.try_lock() {
-            slot.take();
-            return;
-        }
-        let slot = Arc::clone(&self.slot);
-        house::handle().spawn(async move { slot.lock().await.take() });
-    }
+    Ok((line, who, prepared))
 }
 
-/// Looks after the requests of a connection until it ends; sleeps while there are none.
-async fn watch(inner: Weak<Inner>, asked: Arc<Notify>) {
-    let alive = || inner.upgrade().filter(|inner| !inner.lifeline.has_ended());
+/// Drives it from now on, here at first. The lifeline ends before the server sees the end.
+fn start<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    moves: Moves,
+    without_eof: bool,
+    lifeline: Lifeline,
+) -> (Wire<Answer>, Drive) {
+    let reads = if without_eof { reads::<true> } else { reads::<false> };
+    let (wire, line) = Wire::over(stream, Manner::InTurn, reads, move || lifeline.end());
+    (wire, Drive::start(line, moves, &Handle::current(), false))
+}
+
+/// Asks again if the server undid a statement because it collided with another.
+pub(crate) async fn insist<F: Future<Output = Result<Row>>>(ask: impl Fn() -> F) -> Result<Row> {
+    let mut tries = 0;
     loop {
-        asked.notified().await;
-        loop {
-            let mut unused = Duration::ZERO;
-            while unused < STAYS {
-                tokio::time::sleep(GRACE).await;
-                let Some(inner) = alive() else { return };
-                unused = if inner.look_after() { Duration::ZERO } else { unused + GRACE };
-            }
-            let Some(inner) = alive() else { return };
-            // One who asks from now on sees that nobody looks; one who has asked before is seen here.
-            inner.unwatched.store(true, SeqCst);
-            if !inner.look_after() || !inner.unwatched.swap(false, SeqCst) {
-                break;
-            }
+        let outcome = ask().await;
+        if tries == COLLISIONS || !collided(&outcome) {
+            return outcome;
         }
-    }
-}
-
-/// Ends the lifeline of a connection on which a request was not finished.
-struct HalfDone<'a>(Option<&'a Lifeline>);
-
-impl Drop for HalfDone<'_> {
-    fn drop(&mut self) {
-        if let Some(line) = self.0.take() {
-            line.end();
-        }
-    }
-}
-
-/// Drives a request; when left, the house does.
-struct Waiting<'a> {
-    inner: &'a Arc<Inner>,
-    request: Arc<Request>,
-    over: bool,
-}
-
-impl Future for Waiting<'_> {
-    type Output = Result<Row>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Row>> {
-        let polled = self.request.poll(cx);
-        self.over = polled.is_ready();
-        polled
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if self.over {
-            self.inner.forget(&self.request);
-        } else {
-            self.inner.take_home(&self.request);
-        }
+        tries += 1;
+        let pause = Duration::from_micros(rand::random_range(100..2000) * u64::from(tries));
+        tokio::time::sleep(pause).await;
     }
 }

@@ -8,8 +8,7 @@ pub(crate) const SCHEMA: &str = include_str!("sql/schema_session.sql");
 
 pub(crate) static STYLE: Style = Style {
     abilities: SESSION,
-    take: include_str!("sql/session_take.sql"),
-    free: include_str!("sql/session_free.sql"),
+    statements: [include_str!("sql/session_take.sql"), include_str!("sql/session_free.sql")],
     // Not a time here: the procedure only asks whether to wait.
     wait_seconds: 1,
     texts: Texts {

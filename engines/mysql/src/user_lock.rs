@@ -1,72 +1,46 @@
 //! The advisory style on MariaDB: user locks (GET_LOCK), with tokens from a sequence, so that a lock writes nothing.
 
+use crate::advisory;
+use crate::answer::{Cell, Row};
 use crate::config::Settings;
 use crate::fault::ENGINE;
 use crate::holders::Holders;
-use crate::line::{Cell, Row};
 use crate::scribe::Scribe;
-use crate::session::{Ask, Session};
+use crate::session::Session;
 use crate::styles::ADVISORY;
-use crate::{advisory, held};
 use lockkeeper_core::{Abilities, Claim, ClaimId, Error, Lifeline, LockName, LockView, Result, Token};
 use lockkeeper_sql_common::{Connection, Connections, Holds, Sessions};
-use std::sync::{Arc, LazyLock};
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How many connections hold the locks: each does one request after the other.
 const SHARED: usize = 4;
 
-const TOKEN: &str = include_str!("sql/user_lock_token.sql");
+/// The statements, in this order.
+const TAKE: usize = 0;
+const FREE: usize = 1;
+const WAIT: usize = 2;
+const TOKEN: usize = 3;
+const STATEMENTS: [&str; 4] = [
+    include_str!("sql/user_lock_take.sql"),
+    include_str!("sql/user_lock_free.sql"),
+    include_str!("sql/user_lock_wait.sql"),
+    include_str!("sql/user_lock_token.sql"),
+];
 
-static PLAIN: LazyLock<Texts> = LazyLock::new(|| Texts::with("?"));
-static HASHED: LazyLock<Texts> = LazyLock::new(|| Texts::with(HASH));
-
-/// How the name of a lock becomes that of a user lock if it cannot be it as it is.
-const HASH: &str = "CONCAT('lk:', LEFT(SHA2(?, 256), 60))";
-
-struct Texts {
-    take: String,
-    wait: String,
-    free: String,
-    row: String,
-}
-
-impl Texts {
-    fn with(key: &str) -> Self {
-        let fill = |text: &str| text.replace("{key}", key);
-        Self {
-            take: fill(include_str!("sql/user_lock_take.sql")),
-            wait: fill(include_str!("sql/user_lock_wait.sql")),
-            free: fill(include_str!("sql/user_lock_free.sql")),
-            row: fill(include_str!("sql/user_lock_row.sql")),
-        }
+/// The user lock of a lock. User locks are the server's, hence the database in the name; and one whose name is too long, or could
+/// be taken for another's, has a hash for it. All of this is the same in `schema_advisory.sql`.
+pub(crate) fn key(database: &str, name: &LockName) -> String {
+    const LONGEST: usize = 61;
+    const HASH: usize = 60;
+    let full = [database, "/", name.as_str()].concat();
+    let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'/' | b'-');
+    if full.len() <= LONGEST && full.bytes().all(plain) {
+        return format!("lk:{full}");
     }
-}
-
-/// The user lock of a lock. User locks are the server's, hence the database in the name; it is the same as in the procedures
-/// of `schema_advisory.sql`.
-pub(crate) struct Key {
-    /// The value for the statements below.
-    pub(crate) value: String,
-    texts: &'static Texts,
-}
-
-impl Key {
-    pub(crate) fn of(database: &str, name: &LockName) -> Self {
-        const LONGEST: usize = 61;
-        let parts = [database, "/", name.as_str()];
-        let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'/' | b'-');
-        let length: usize = parts.iter().map(|part| part.len()).sum();
-        if length <= LONGEST && parts.iter().all(|part| part.bytes().all(plain)) {
-            return Self { value: ["lk:", database, "/", name.as_str()].concat(), texts: &PLAIN };
-        }
-        Self { value: parts.concat(), texts: &HASHED }
-    }
-
-    /// The row that shows a hold, with a question mark for each value.
-    pub(crate) fn row(&self) -> &'static str {
-        &self.texts.row
-    }
+    let hash = format!("{:x}", Sha256::digest(full));
+    format!("lk:{}", &hash[..HASH])
 }
 
 /// A connection that holds many.
@@ -76,10 +50,8 @@ pub(crate) struct UserLocks {
 }
 
 impl UserLocks {
-    /// The statement about this lock.
-    fn about(&self, name: &LockName, choose: fn(&'static Texts) -> &'static str) -> Ask {
-        let Key { value, texts } = Key::of(&self.session.database, name);
-        (choose(texts), vec![Cell::Bytes(value.into())])
+    fn key(&self, name: &LockName) -> String {
+        key(&self.session.database, name)
     }
 
     fn granted(&self, claim: &Claim, token: Token) -> Token {
@@ -102,9 +74,8 @@ impl Connection for UserLocks {
         const BUSY: u64 = 0;
         const UNKNOWN: u64 = 1;
         const ELSEWHERE: u64 = 2;
-        let Key { value, texts } = Key::of(&self.session.database, &claim.name);
-        let values = vec![Cell::Number(self.session.number), Cell::Bytes(value.into())];
-        let row = self.session.ask(DOING, (&texts.take, values)).await?;
+        let key = self.key(&claim.name);
+        let row = self.session.ask(DOING, TAKE, &[key.as_str().into()]).await?;
         match row.first().and_then(Cell::number) {
             // A session that does not track is another one, too.
             None | Some(ELSEWHERE) => Err(self.session.is_another()),
@@ -118,22 +89,22 @@ impl Connection for UserLocks {
 
     async fn wait(&self, claim: &Claim) -> Result<Token> {
         const DOING: &str = "wait for the lock";
+        let key = self.key(&claim.name);
         loop {
-            let ask = self.about(&claim.name, |texts| &texts.wait);
-            let row = self.session.ask_within(DOING, held::WAIT_LIMIT, ask).await?;
+            let row = self.session.ask_at_last(DOING, WAIT, &[key.as_str().into()]).await?;
             self.session.check(row.get(1))?;
             if number(&row, DOING)? == 1 {
                 break;
             }
         }
-        let row = self.session.ask(DOING, (TOKEN, Vec::new())).await?;
+        let row = self.session.ask(DOING, TOKEN, &[]).await?;
         Ok(self.granted(claim, Token(number(&row, DOING)?)))
     }
 
     async fn free(&self, name: &LockName) -> Result<()> {
         // First what shows it: an eviction must not find it when this connection has the lock for another claim.
         self.scribe.freed(name).await?;
-        self.session.ask("free the lock", self.about(name, |texts| &texts.free)).await.map(drop)
+        self.session.ask("free the lock", FREE, &[self.key(name).as_str().into()]).await.map(drop)
     }
 
     async fn probe(&self) -> Result<()> {
@@ -179,7 +150,7 @@ impl Connections for Source {
     }
 
     async fn open(&self) -> Result<Arc<UserLocks>> {
-        let session = Session::open(&self.settings).await?;
+        let session = Session::open(&self.settings, &STATEMENTS).await?;
         Ok(Arc::new(UserLocks { session, scribe: Arc::clone(&self.scribe) }))
     }
 
@@ -218,11 +189,13 @@ mod tests {
 
     #[test]
     fn a_name_that_the_server_could_take_for_another_is_hashed() {
-        let key = |name: &str| Key::of("shop", &LockName::from_engine(name));
-        assert_eq!(key("orders/1").value, "lk:shop/orders/1");
-        assert_eq!(key("orders/1").row().matches('?').count(), 7);
-        for odd in ["Orders", "orders ", "ümlaut", &"x".repeat(57)] {
-            assert_eq!(key(odd).value, format!("shop/{odd}"), "to be hashed");
+        let key = |name: &str| key("shop", &LockName::from_engine(name));
+        assert_eq!(key("orders/1"), "lk:shop/orders/1");
+        assert_eq!(key("Orders"), "lk:cfcccd382620db951641dc30bed0105ba49c9d297c16a79a136d7742c99d");
+        assert_eq!(key(&"x".repeat(56)).len(), 64, "as it is");
+        for odd in ["orders ", "ümlaut", &"x".repeat(57)] {
+            let key = key(odd);
+            assert!(key.len() == 63 && key[3..].bytes().all(|byte| byte.is_ascii_hexdigit()), "{key}");
         }
     }
 }

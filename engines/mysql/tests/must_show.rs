@@ -147,7 +147,7 @@ async fn tokens_grow_after_idle_state_was_removed() {
 async fn a_user_lock_is_taken_by_the_session_that_asks_and_by_no_other() {
     let server = MariaDb::start();
     lockkeeper::connect(format!("{}?style=advisory", server.url())).await.expect("a keeper").close().await;
-    let take = include_str!("../src/sql/user_lock_take.sql").replace("{key}", "'lk:it'");
+    let take = include_str!("../src/sql/user_lock_take.sql");
     let mut sessions = [client(&server).await, client(&server).await];
     let mut last = 2;
     for (of, number, wanted) in
@@ -155,7 +155,8 @@ async fn a_user_lock_is_taken_by_the_session_that_asks_and_by_no_other() {
     {
         let number: Option<u64> =
             sessions[number].query_first("SELECT CONNECTION_ID()").await.expect("a number");
-        sessions[of].exec_drop(&take, (number,)).await.expect("an answer");
+        let take = take.replace("{connection}", &number.expect("a row").to_string());
+        sessions[of].exec_drop(take, ("lk:it",)).await.expect("an answer");
         let said: Option<u64> =
             sessions[of].query_first("SELECT @@last_insert_id").await.expect("what it said");
         let holder: Option<Option<u64>> =
@@ -172,5 +173,23 @@ async fn a_user_lock_is_taken_by_the_session_that_asks_and_by_no_other() {
         if last == 2 {
             assert_eq!(holder.flatten(), None, "another session has taken it");
         }
+    }
+}
+
+/// We reckon the name of a user lock ourselves; the procedures, and whoever looks at the server, do it there.
+#[tokio::test]
+async fn the_server_knows_a_user_lock_by_the_name_that_its_own_function_makes() {
+    let server = MariaDb::start();
+    let keeper = lockkeeper::connect(format!("{}?style=advisory", server.url())).await.expect("a keeper");
+    let mut looker = client(&server).await;
+    for name in ["plain/1.a_b-c", "Upper", "with a space ", "ümlaut", &"x".repeat(100)] {
+        let guard = keeper.mutex(name).lock().await.expect("a grant");
+        let full = format!("lockkeeper/{name}");
+        looker.exec_drop("CALL lockkeeper_advisory_key(?, @user_lock)", (full,)).await.expect("a name");
+        let is_held = "SELECT IS_USED_LOCK(@user_lock) IS NOT NULL, LENGTH(@user_lock)";
+        let (is_held, length): (bool, u64) =
+            looker.query_first(is_held).await.expect("a look").expect("a row");
+        assert!(is_held && length <= 64, "{name}");
+        guard.release().await.expect("a release");
     }
 }

@@ -9,7 +9,7 @@ use crate::drive::{self, Hangup};
 use crate::fault::{could_not_connect, ended, refused};
 use crate::messages::{Answer, Numbers, put_call, put_request, reads};
 use crate::session::{Purpose, Session, opened};
-use lockkeeper_core::drive::{Drive, Moves, Stream, Wire};
+use lockkeeper_core::drive::{Drive, Manner, Moves, Stream, Wire};
 use lockkeeper_core::{Lifeline, Result};
 use std::fmt::Write as _;
 use std::pin::pin;
@@ -46,7 +46,7 @@ impl Wired {
         let hangup = Hangup::of(&stream).map_err(could_not_connect)?;
         let lifeline = Lifeline::new();
         let end = drive::End::of(hangup, lifeline.clone());
-        let (wire, line) = Wire::over(stream, reads, move || drop(end));
+        let (wire, line) = Wire::over(stream, Manner::AtOnce, reads, move || drop(end));
         let drive = Drive::start(line, moves, &Handle::current(), false);
         let mut backing = Backing::new(&settings, drive, lifeline);
         backing.enter(backend)?;

@@ -3,7 +3,7 @@
 use crate::link::{Dial, io_error};
 use crate::lua::Request;
 use crate::reply;
-use lockkeeper_core::drive::{Drive, Moves, Stream, Watch, Watched, Wire, once_more};
+use lockkeeper_core::drive::{Drive, Manner, Moves, Stream, Watch, Watched, Wire, once_more};
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, PushInfo, RedisError, RedisResult};
 use redis::{ServerErrorKind, Value};
@@ -89,7 +89,8 @@ impl Connection {
             () = driver => return Err(io_error(io::ErrorKind::ConnectionReset, "the connection has ended")),
         }
         let moves = Moves::default();
-        let (wire, line) = Wire::over(Stream::new(io, Arc::clone(&moves)), reply::reads, ended);
+        let (wire, line) =
+            Wire::over(Stream::new(io, Arc::clone(&moves)), Manner::AtOnce, reply::reads, ended);
         let drive = Drive::start(line, moves, &Handle::current(), false);
         Ok(Self::Wire(wire, watch.over(drive)))
     }

@@ -23,49 +23,25 @@ pub fn once_more(socket: &impl AsFd) -> io::Result<TcpStream> {
 #[derive(Debug)]
 pub struct Stream {
     io: TcpStream,
-    home: Home,
+    /// Its line is told to move, and has been so often.
+    moves: Moves,
+    seen: u64,
     /// A runtime without I/O of its own: there the stream stays known to the one before.
     cannot: Option<Id>,
-}
-
-/// How a stream knows that it is polled on another runtime.
-#[derive(Debug)]
-enum Home {
-    /// Its line is told to move, and has been so often.
-    Told(Moves, u64),
-    /// It looks each time.
-    Seen(Id),
-}
-
-impl Home {
-    fn has_moved(&mut self) -> bool {
-        match self {
-            Self::Told(moves, seen) => {
-                let before = std::mem::replace(seen, moves.load(SeqCst));
-                before != *seen
-            }
-            Self::Seen(id) => {
-                Handle::try_current().is_ok_and(|here| std::mem::replace(id, here.id()) != here.id())
-            }
-        }
-    }
 }
 
 impl Stream {
     /// A stream of a line, and of the runtime that this is called on.
     pub fn new(io: TcpStream, moves: Moves) -> Self {
         let seen = moves.load(SeqCst);
-        Self { io, home: Home::Told(moves, seen), cannot: None }
-    }
-
-    /// A stream without a line: whoever polls it drives it. It is of the runtime that this is called on.
-    pub fn following(io: TcpStream) -> Self {
-        Self { io, home: Home::Seen(Handle::current().id()), cannot: None }
+        Self { io, moves, seen, cannot: None }
     }
 
     /// The stream, known to the runtime that polls it now.
     fn here(&mut self) -> io::Result<Pin<&mut TcpStream>> {
-        if self.home.has_moved() {
+        let moves = self.moves.load(SeqCst);
+        if moves != self.seen {
+            self.seen = moves;
             self.move_here()?;
         }
         Ok(Pin::new(&mut self.io))

@@ -1,1 +1,1 @@
-DO RELEASE_LOCK({key})
+DO RELEASE_LOCK(?)

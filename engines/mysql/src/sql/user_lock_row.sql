@@ -1,1 +1,1 @@
-(?, {key}, ?, ?, ?, SYSDATE(6) - INTERVAL ? MICROSECOND, ?)
+(?, ?, ?, ?, ?, SYSDATE(6) - INTERVAL ? MICROSECOND, ?)

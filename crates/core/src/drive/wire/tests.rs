@@ -1,6 +1,6 @@
 //! Who hears what on a wire, whatever comes from the other side.
 
-use super::{Stream, Wire};
+use super::{Manner, Wire};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -20,11 +20,15 @@ fn reads(bytes: &[u8]) -> io::Result<Option<(Option<String>, usize)>> {
 
 /// A wire that is driven by a task, the other side of it, and how often its end was told.
 async fn connected() -> (Wire<String>, TcpStream, Arc<AtomicUsize>) {
+    connected_with(Manner::AtOnce).await
+}
+
+async fn connected_with(manner: Manner) -> (Wire<String>, TcpStream, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (near, far) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
     let ends = Arc::new(AtomicUsize::new(0));
     let told = Arc::clone(&ends);
-    let (wire, line) = Wire::over(Stream::following(near.unwrap()), reads, move || {
+    let (wire, line) = Wire::over(near.unwrap(), manner, reads, move || {
         told.fetch_add(1, SeqCst);
     });
     tokio::spawn(line);
@@ -61,6 +65,31 @@ async fn each_hears_its_own_answers_even_if_another_gave_up() {
     assert_eq!(two.unwrap(), ["3", "4"]);
     assert_eq!(one.unwrap(), "5");
     assert_eq!(none.unwrap(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_question_in_turn_waits_for_the_answers_before_it_even_if_nobody_else_does() {
+    let (wire, mut far, _) = connected_with(Manner::InTurn).await;
+    assert!(!wire.is_busy());
+    let mut given_up = Box::pin(ask_all(&wire, "a", 2));
+    assert!(futures_util::poll!(given_up.as_mut()).is_pending());
+    drop(given_up);
+    let (second, third, ()) = tokio::join!(ask(&wire, "bb"), ask(&wire, "c"), async {
+        let mut heard = [0; 8];
+        for (question, answers) in [("a", &["1\n", "2\n"][..]), ("bb", &["3\n"]), ("c", &["4\n"])] {
+            let count = far.read(&mut heard).await.unwrap();
+            assert_eq!(String::from_utf8_lossy(&heard[..count]), question);
+            assert!(wire.is_busy());
+            for answer in answers {
+                // Whatever would come now comes too early.
+                tokio::task::yield_now().await;
+                assert_eq!(far.try_read(&mut heard).unwrap_err().kind(), ErrorKind::WouldBlock);
+                far.write_all(answer.as_bytes()).await.unwrap();
+            }
+        }
+    });
+    assert_eq!((second.unwrap(), third.unwrap()), ("3".into(), "4".into()));
+    assert!(!wire.is_busy());
 }
 
 #[tokio::test]
