@@ -193,3 +193,21 @@ async fn the_server_knows_a_user_lock_by_the_name_that_its_own_function_makes() 
         guard.release().await.expect("a release");
     }
 }
+
+/// A server ends connections that say nothing for 10 s (`wait_timeout`), as it must those of a dead host: ours that hold nothing
+/// are among them, and nobody must notice.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_keeper_that_was_idle_for_long_locks_as_ever() {
+    const IDLE: Duration = Duration::from_secs(13);
+    let server = MariaDb::start();
+    let mut keepers = Vec::new();
+    for style in ["session", "advisory"] {
+        let keeper = lockkeeper::connect(format!("{}?style={style}", server.url())).await.expect("a keeper");
+        keeper.mutex("idle").lock().await.expect("a grant").release().await.expect("a release");
+        keepers.push(keeper);
+    }
+    tokio::time::sleep(IDLE).await;
+    for keeper in keepers {
+        keeper.mutex("idle").lock().await.expect("a grant").release().await.expect("a release");
+    }
+}

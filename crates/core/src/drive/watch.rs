@@ -66,7 +66,7 @@ impl Wake for Request {
 }
 
 impl Request {
-    /// To poll it with, so that its call is seen.
+    /// The one who asked has come to look: a call from now on is a new one.
     fn comes(&self, cx: &Context<'_>) {
         self.asker.register(cx.waker());
         self.is_called.store(false, SeqCst);
