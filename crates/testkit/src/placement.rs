@@ -30,10 +30,15 @@ impl Placement {
     /// What [`FromStr`] takes.
     pub const NAMES: [&str; 3] = ["free", "together", "apart"];
 
-    /// Those in which something stays where it is, as far as this machine has processors for them.
-    pub fn fixed() -> &'static [Self] {
-        let has_two = std::thread::available_parallelism().is_ok_and(|processors| processors.get() > 1);
-        if has_two { &[Self::Together, Self::Apart] } else { &[Self::Together] }
+    /// Those in which to measure one task: fixed ones, as far as this machine has processors for them, unless the server is somebody
+    /// else's and cannot be moved.
+    pub fn of_one_task(has_own_server: bool) -> &'static [Self] {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        match (has_own_server, processors) {
+            (false, _) => &[Self::Free],
+            (true, 1) => &[Self::Together],
+            (true, _) => &[Self::Together, Self::Apart],
+        }
     }
 
     /// Puts this process, and every process that it has started, where it says, until what this returns is dropped. What they start

@@ -1,6 +1,6 @@
 //! What the server answers to a statement: several packets, read when all of them have come.
 
-use crate::packets::{Reader, split, told};
+use crate::packets::{Reader, good, split};
 use mysql_async::ServerError;
 use mysql_async::consts::{ColumnType, StatusFlags};
 use std::io;
@@ -47,9 +47,12 @@ enum Stop {
     Nonsense,
 }
 
-/// Reads one answer, if it is there, and says how long it was. `without_eof`: results end without a packet of their own after the
+/// What was read, or refused, and how many bytes that took; nothing if not all of it has come.
+pub(crate) type Whole<T> = io::Result<Option<(Result<T, ServerError>, usize)>>;
+
+/// Reads one answer, if it is there. `without_eof`: results end without a packet of their own after the
 /// columns.
-pub(crate) fn read(bytes: &[u8], rows: Rows, without_eof: bool) -> io::Result<Option<(Answer, usize)>> {
+pub(crate) fn read(bytes: &[u8], rows: Rows, without_eof: bool) -> Whole<Row> {
     whole(bytes, |packets| packets.answer(rows, without_eof))
 }
 
@@ -60,18 +63,12 @@ pub(crate) fn reads<const WITHOUT_EOF: bool>(bytes: &[u8]) -> io::Result<Option<
 }
 
 /// Reads what the server says to the wish to prepare a statement: its number.
-pub(crate) fn read_number(
-    bytes: &[u8],
-    without_eof: bool,
-) -> io::Result<Option<(Result<u32, ServerError>, usize)>> {
+pub(crate) fn read_number(bytes: &[u8], without_eof: bool) -> Whole<u32> {
     whole(bytes, |packets| packets.number(without_eof))
 }
 
-/// What was read, and how many bytes of it.
-type Whole<T> = io::Result<Option<(Result<T, ServerError>, usize)>>;
-
-fn whole<T>(bytes: &[u8], read: impl FnOnce(&mut Packets<'_>) -> Result<T, Stop>) -> Whole<T> {
-    let mut packets = Packets(bytes);
+fn whole<T>(bytes: &[u8], read: impl FnOnce(&mut Unread<'_>) -> Result<T, Stop>) -> Whole<T> {
+    let mut packets = Unread(bytes);
     let outcome = match read(&mut packets) {
         Ok(it) => Ok(it),
         Err(Stop::Refused(error)) => Err(error),
@@ -84,13 +81,13 @@ fn whole<T>(bytes: &[u8], read: impl FnOnce(&mut Packets<'_>) -> Result<T, Stop>
 }
 
 /// The packets that have come.
-struct Packets<'a>(&'a [u8]);
+struct Unread<'a>(&'a [u8]);
 
-impl<'a> Packets<'a> {
+impl<'a> Unread<'a> {
     fn next(&mut self) -> Result<&'a [u8], Stop> {
         let (packet, rest) = split(self.0).ok_or(Stop::Unfinished)?;
         self.0 = rest;
-        if packet.first() == Some(&0xff) { Err(Stop::Refused(told(packet))) } else { Ok(packet) }
+        good(packet).map_err(Stop::Refused)
     }
 
     fn answer(&mut self, rows: Rows, without_eof: bool) -> Result<Row, Stop> {

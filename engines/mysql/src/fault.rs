@@ -1,5 +1,6 @@
 //! What the driver's errors mean for the caller.
 
+use crate::collision::is_collision;
 use lockkeeper_core::{Error, Result};
 use std::time::Duration;
 
@@ -26,13 +27,6 @@ fn passes(code: u16) -> bool {
     [TOO_MANY_CONNECTIONS, SHUTTING_DOWN, TOO_MANY_OF_THIS_USER, INTERRUPTED, KILLED, STATEMENT_TOO_LONG]
         .contains(&code)
         || is_collision(code)
-}
-
-/// Two transactions waited for each other, or one for too long: the server undid this one.
-pub(crate) fn is_collision(code: u16) -> bool {
-    const WAITED_TOO_LONG: u16 = 1205;
-    const DEADLOCK: u16 = 1213;
-    code == WAITED_TOO_LONG || code == DEADLOCK
 }
 
 /// Whether the server undid a statement because it collided with another.

@@ -4,6 +4,7 @@ mod advisory;
 mod alone;
 mod answer;
 mod bell;
+mod collision;
 mod config;
 mod fault;
 mod held;

@@ -1,5 +1,6 @@
 //! The server's packets over a stream that can move: a number, a length, and what belongs together.
 
+use crate::answer::Whole;
 use crate::request::{TOO_LONG, put_packet};
 use lockkeeper_core::drive::Stream;
 use mysql_async::{DriverError, Error, IoError, ServerError};
@@ -103,14 +104,11 @@ impl Packets {
         };
         self.read = end;
         let packet = &self.incoming[begin..end];
-        if packet.first() == Some(&0xff) { Err(Error::Server(told(packet))) } else { Ok(packet) }
+        good(packet).map_err(Error::Server)
     }
 
     /// What `read` reads, and how long it was, when all of it has come.
-    pub(crate) async fn whole<T>(
-        &mut self,
-        read: impl Fn(&[u8]) -> io::Result<Option<(Result<T, ServerError>, usize)>>,
-    ) -> Result<T> {
+    pub(crate) async fn whole<T>(&mut self, read: impl Fn(&[u8]) -> Whole<T>) -> Result<T> {
         loop {
             self.forget_read();
             if let Some((it, length)) = read(&self.incoming[self.read..]).map_err(broken)? {
@@ -149,8 +147,13 @@ pub(crate) fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(u32::from_le_bytes([*one, *two, *three, 0]) as usize)
 }
 
+/// The packet, unless it is an error.
+pub(crate) fn good(packet: &[u8]) -> Result<&[u8], ServerError> {
+    if packet.first() == Some(&0xff) { Err(told(packet)) } else { Ok(packet) }
+}
+
 /// What the server said in an error packet: a number, and, once both know each other, a state.
-pub(crate) fn told(packet: &[u8]) -> ServerError {
+fn told(packet: &[u8]) -> ServerError {
     let mut reader = Reader(packet.get(1..).unwrap_or_default());
     let code = reader.number(2).unwrap_or_default();
     let state = match reader.0.split_first_chunk::<6>() {

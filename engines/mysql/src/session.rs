@@ -2,6 +2,7 @@
 //! because a user's runtime is blocked or has ended.
 
 use crate::answer::{Answer, Cell, Row, reads};
+use crate::collision::Collisions;
 use crate::config::Settings;
 use crate::fault::{ENGINE, collided, cut, fault, too_late};
 use crate::line::Line;
@@ -20,9 +21,6 @@ const SETUP: &str = include_str!("sql/setup.sql");
 /// The server must notice a dead host, too: we ask several times a second.
 const HELD: &str = include_str!("sql/held_setup.sql");
 const PROBE: &str = include_str!("sql/probe.sql");
-
-/// How often a statement that collided with another is tried again.
-const COLLISIONS: u32 = 10;
 
 /// One connection. It is never repaired: when it breaks, its lifeline ends.
 pub(crate) struct Session {
@@ -113,9 +111,7 @@ impl Session {
         statement: usize,
         values: &[Value<'_>],
     ) -> Result<Row> {
-        // Nobody sees to it meanwhile that it is driven.
-        self.line.drive().go_home();
-        let answer = self.line.drive().ask(self.send(statement, values)).await;
+        let answer = self.line.ask_at_last(self.send(statement, values)).await;
         self.outcome(doing, answer)
     }
 
@@ -197,14 +193,11 @@ fn start<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 
 /// Asks again if the server undid a statement because it collided with another.
 pub(crate) async fn insist<F: Future<Output = Result<Row>>>(ask: impl Fn() -> F) -> Result<Row> {
-    let mut tries = 0;
+    let mut collisions = Collisions::default();
     loop {
         let outcome = ask().await;
-        if tries == COLLISIONS || !collided(&outcome) {
+        if !collided(&outcome) || !collisions.once_more().await {
             return outcome;
         }
-        tries += 1;
-        let pause = Duration::from_micros(rand::random_range(100..2000) * u64::from(tries));
-        tokio::time::sleep(pause).await;
     }
 }

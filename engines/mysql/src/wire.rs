@@ -1,8 +1,9 @@
 //! One connection to the server. A request runs to its end, even if nobody waits for the answer any more: a
 //! connection left in the middle of an answer would be of no use.
 
+use crate::collision::{Collisions, is_collision};
 use crate::config::Settings;
-use crate::fault::{ENGINE, cut, fault, is_collision, too_late};
+use crate::fault::{ENGINE, cut, fault, too_late};
 use lockkeeper_core::{BoxFuture, Error, Lifeline, Result};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Params};
@@ -29,9 +30,6 @@ where
         Box::pin(async move { conn.exec_drop(text, params).await })
     })
 }
-
-/// How often a transaction that collided with another is tried again.
-const COLLISIONS: u32 = 10;
 
 /// One connection. It is never repaired: when it breaks, its lifeline ends.
 pub(crate) struct Wire {
@@ -168,13 +166,13 @@ impl<T: Send + 'static> Drop for ToItsEnd<'_, T> {
 }
 
 async fn insist<T>(conn: &mut Conn, work: &Work<T>) -> mysql_async::Result<T> {
-    let mut tries = 0;
+    let mut collisions = Collisions::default();
     loop {
         match work(conn).await {
-            Err(mysql_async::Error::Server(told)) if is_collision(told.code) && tries < COLLISIONS => {
-                tries += 1;
-                tokio::time::sleep(Duration::from_micros(rand::random_range(100..2000) * u64::from(tries)))
-                    .await;
+            Err(mysql_async::Error::Server(told)) if is_collision(told.code) => {
+                if !collisions.once_more().await {
+                    return Err(told.into());
+                }
             }
             outcome => return outcome,
         }

@@ -96,9 +96,7 @@ impl Backing {
         request: impl Future<Output = Result<T, E>>,
         fault: fn(&'static str, E) -> Error,
     ) -> Result<T> {
-        // Nobody sees to it meanwhile that it is driven.
-        self.line.drive().go_home();
-        self.line.drive().ask(request).await.map_err(|error| fault(doing, error))
+        self.line.ask_at_last(request).await.map_err(|error| fault(doing, error))
     }
 }
 

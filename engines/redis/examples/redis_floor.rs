@@ -39,7 +39,7 @@ fn main() {
     let runtime = builder.enable_all().worker_threads(threads.max(1)).build().expect("a runtime");
     let length = Duration::from_secs_f64(seconds);
     runtime.block_on(async {
-        for &placement in if own.is_some() { Placement::fixed() } else { &[Placement::Free] } {
+        for &placement in Placement::of_one_task(own.is_some()) {
             pairs(&url, 1, placement, length).await;
         }
         pairs(&url, 64, Placement::Free, length).await;

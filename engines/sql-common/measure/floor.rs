@@ -35,7 +35,7 @@ impl Wishes {
     /// With how many tasks to measure, and where. With one, where the two sides of a connection run decides more than what is
     /// measured, so that is not left to the system if the server is our own.
     pub(crate) fn runs(&self) -> Vec<(usize, Placement)> {
-        let alone = if self.url.is_some() { &[Placement::Free] } else { Placement::fixed() };
+        let alone = Placement::of_one_task(self.url.is_none());
         alone.iter().map(|&placement| (1, placement)).chain([(64, Placement::Free)]).collect()
     }
 }

@@ -151,6 +151,15 @@ impl Watched {
         self.drive.ask(seen).await
     }
 
+    /// Waits for the answer to a request that may take as long as it takes. The house drives meanwhile, for nobody sees to it that
+    /// another does.
+    ///
+    /// Cancel safety: that of the request.
+    pub async fn ask_at_last<T>(&self, request: impl Future<Output = T>) -> T {
+        self.drive.go_home();
+        self.drive.ask(request).await
+    }
+
     fn begin(&self) -> UnderWay<'_> {
         let (is_called, asker) = (AtomicBool::new(false), AtomicWaker::new());
         let request = Arc::new(Request { since: Instant::now(), is_called, asker });
