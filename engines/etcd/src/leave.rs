@@ -29,13 +29,13 @@ impl Parts {
     pub(crate) async fn leave(&self, claim: &Claim) -> Result<Left> {
         // Nothing was ever sent, or it has left already.
         let Some(entry) = self.claims.get(claim.id) else { return Ok(Left::NotThere) };
-        let left = match entry.place {
-            _ if entry.may_arrive => self.undo(claim, &entry).await,
-            // The key may be another claim's by the time this arrives (Q7).
-            Some(place) => {
-                deleted(self.together.txn(&claim.name, delete_created_at(&entry.key, place)).await)
+        let left = match self.leave_once(claim, &entry).await {
+            // The claim stands in others' way for the second half of its TTL, too, and an election may take that long.
+            Err(failure) if failure.may_pass() => {
+                let again = Box::pin(self.leave_once(claim, &entry)).await;
+                again.map(|answer| Answer { retried: true, ..answer })
             }
-            None => self.client.delete(entry.key.clone()).await,
+            left => left,
         };
         let Answer { value: was_there, retried } =
             left.map_err(|failure| failure.into_error("leave the queue"))?;
@@ -43,6 +43,18 @@ impl Parts {
         // After a lost answer the key is gone by our own hand, as far as anybody can tell.
         let by_us = retried && entry.place.is_some();
         Ok(if was_there || by_us { Left::Left } else { Left::NotThere })
+    }
+
+    /// Tries for half a TTL; says whether the key was there.
+    async fn leave_once(&self, claim: &Claim, entry: &Entry) -> Result<Answer<bool>, Failure> {
+        match entry.place {
+            _ if entry.may_arrive => self.undo(claim, entry).await,
+            // The key may be another claim's by the time this arrives (Q7).
+            Some(place) => {
+                deleted(self.together.txn(&claim.name, delete_created_at(&entry.key, place)).await)
+            }
+            None => self.client.delete(entry.key.clone()).await,
+        }
     }
 
     async fn undo(&self, claim: &Claim, entry: &Entry) -> Result<Answer<bool>, Failure> {

@@ -15,8 +15,9 @@ fn main() -> ExitCode {
         let (killed, turn) = (Arc::clone(&cluster), Arc::clone(&one_at_a_time));
         spawn(move || kill_leaders(&killed, &turn));
         let again = Arc::clone(&cluster);
-        // Long enough that an election of one to two seconds does not cost the locks.
-        let subject = Subject::at(cluster.url()).short_ttl(Duration::from_secs(6));
+        // An election takes one to two seconds, and as long again whenever the two who are left vote for themselves.
+        // It must not cost the locks, so a TTL leaves room for several.
+        let subject = Subject::at(cluster.url()).short_ttl(lockkeeper::DEFAULT_TTL);
         subject.restart(move || restart_in_turn(&again, &one_at_a_time)).keep(cluster)
     })
 }
@@ -28,7 +29,8 @@ fn restart_in_turn(cluster: &Etcd, turn: &Mutex<()>) {
 
 fn kill_leaders(cluster: &Etcd, turn: &Mutex<()>) {
     loop {
-        sleep(Duration::from_secs(8));
+        // A new leader gives every lease its whole time again, so a dead holder's must be able to end between two.
+        sleep(lockkeeper::DEFAULT_TTL * 3 / 2);
         let _turn = turn.lock().expect("no restart has failed");
         if let Some(leader) = cluster.leader() {
             cluster.servers()[leader].kill();

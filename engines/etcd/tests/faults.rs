@@ -103,6 +103,19 @@ async fn a_join_dropped_on_its_way_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_outlasts_a_server_that_is_silent_for_more_than_half_the_ttl() {
+    let server = Etcd::start();
+    let keeper = keeper_at(&server.url(), Duration::from_secs(6)).await;
+    let guard = keeper.mutex("patient").lock().await.expect("a grant");
+    server.servers()[0].pause();
+    let release = tokio::spawn(guard.release());
+    tokio::time::sleep(keeper.ttl() * 3 / 5).await;
+    assert!(!release.is_finished(), "it gave up: {:?}", release.await);
+    server.servers()[0].resume();
+    soon("an answer", release).await.expect("no panic").expect("a release");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revoked_lease_loses_holders_and_waiters_and_the_keeper_goes_on_with_another() {
     let server = Etcd::start();
     let keeper = keeper_at(&server.url(), LONG).await;
