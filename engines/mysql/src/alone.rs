@@ -1,11 +1,12 @@
 //! Locks that nobody else wants: the claim stands in the lock's own row. Whoever finds company goes the long way.
 
+use crate::config::Settings;
 use crate::lane::{Joining, Lane, Texts};
 use crate::pool::Pool;
 use crate::queue::{microseconds, permits};
+use crate::request::Value;
 use lockkeeper_core::{ClaimId, Crowded, LockName, Place, Result};
-use mysql_async::Value;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 static TEXTS: Texts = Texts {
     join: include_str!("sql/alone_join.sql"),
@@ -14,20 +15,21 @@ static TEXTS: Texts = Texts {
     leave: include_str!("sql/alone_leave.sql"),
     leave_many: include_str!("sql/alone_leave_many.sql"),
     values,
+    alone: LazyLock::new(|| TEXTS.of_one()),
 };
 
 /// What a join is told, on the short way and on the long one: the note is the keeper's bell.
-pub(crate) fn values(Joining { claim, note, .. }: &Joining) -> Vec<Value> {
+pub(crate) fn values(Joining { claim, note, .. }: &Joining) -> Vec<Value<'_>> {
     vec![
         claim.name.as_str().into(),
         claim.id.to_string().into(),
         claim.demand.to_string().into(),
-        claim.demand.weight().into(),
-        claim.demand.limit().into(),
-        permits(claim.demand).into(),
+        Value::Number(claim.demand.weight()),
+        Value::Number(claim.demand.limit()),
+        Value::Number(permits(claim.demand)),
         claim.holder.encode().into(),
         note.as_str().into(),
-        microseconds(claim.ttl).into(),
+        Value::Number(microseconds(claim.ttl)),
     ]
 }
 
@@ -39,8 +41,8 @@ pub(crate) struct Alone {
 }
 
 impl Alone {
-    pub(crate) fn new(pool: &Arc<Pool>) -> Self {
-        Self { lane: Lane::new(pool, &TEXTS), crowded: Crowded::default() }
+    pub(crate) fn new(settings: &Arc<Settings>, pool: &Arc<Pool>) -> Self {
+        Self { lane: Lane::new(settings, pool, &TEXTS), crowded: Crowded::default() }
     }
 
     /// The claim's place if nobody else stands there; else `None`, and nothing was done.
@@ -60,6 +62,10 @@ impl Alone {
             return Ok(false);
         }
         self.lane.leave(name, id).await
+    }
+
+    pub(crate) fn close(&self) {
+        self.lane.close();
     }
 
     /// Nobody stands there any more.

@@ -27,8 +27,17 @@ impl Cell {
 /// The first row of an answer; empty if it has none.
 pub(crate) type Row = Vec<Cell>;
 
+/// What comes of a statement.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) row: Row,
+    /// How many rows it has changed, and the number that it gave, if it has no result.
+    pub(crate) changed: u64,
+    pub(crate) number: u64,
+}
+
 /// What the server says to a statement.
-pub(crate) type Answer = Result<Row, ServerError>;
+pub(crate) type Answer = Result<Said, ServerError>;
 
 /// How rows are written.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +61,7 @@ pub(crate) type Whole<T> = io::Result<Option<(Result<T, ServerError>, usize)>>;
 
 /// Reads one answer, if it is there. `without_eof`: results end without a packet of their own after the
 /// columns.
-pub(crate) fn read(bytes: &[u8], rows: Rows, without_eof: bool) -> Whole<Row> {
+pub(crate) fn read(bytes: &[u8], rows: Rows, without_eof: bool) -> Whole<Said> {
     whole(bytes, |packets| packets.answer(rows, without_eof))
 }
 
@@ -90,37 +99,36 @@ impl<'a> Unread<'a> {
         good(packet).map_err(Stop::Refused)
     }
 
-    fn answer(&mut self, rows: Rows, without_eof: bool) -> Result<Row, Stop> {
-        let mut first = None;
-        loop {
-            let (row, status) = self.result(rows, without_eof)?;
-            first = first.or(row);
-            if !status.contains(StatusFlags::SERVER_MORE_RESULTS_EXISTS) {
-                return Ok(first.unwrap_or_default());
-            }
-        }
+    fn answer(&mut self, rows: Rows, without_eof: bool) -> Result<Said, Stop> {
+        let mut said = Said::default();
+        while self.result(&mut said, rows, without_eof)?.contains(StatusFlags::SERVER_MORE_RESULTS_EXISTS) {}
+        Ok(said)
     }
 
     /// One of the results: a procedure has several.
-    fn result(&mut self, rows: Rows, without_eof: bool) -> Result<(Option<Row>, StatusFlags), Stop> {
+    fn result(&mut self, said: &mut Said, rows: Rows, without_eof: bool) -> Result<StatusFlags, Stop> {
         let packet = self.next()?;
-        if packet.first() == Some(&0x00) {
-            return Ok((tracked(packet), status(packet, true)));
+        if let [0x00, counts @ ..] = packet {
+            let mut counts = Reader(counts);
+            (said.changed, said.number) = counts.length().zip(counts.length()).ok_or(Stop::Nonsense)?;
+            if said.row.is_empty() {
+                said.row = tracked(packet).unwrap_or_default();
+            }
+            return Ok(status(packet, true));
         }
         let count = Reader(packet).length().ok_or(Stop::Nonsense)?;
         let columns = self.columns(count, without_eof)?;
-        let mut first = None;
         loop {
             let packet = self.next()?;
             if packet.first() == Some(&0xfe) && packet.len() < 0xff_ffff {
-                return Ok((first, status(packet, without_eof)));
+                return Ok(status(packet, without_eof));
             }
-            if first.is_none() {
+            if said.row.is_empty() {
                 let row = match rows {
                     Rows::Text => text_row(packet, count),
                     Rows::Binary => binary_row(packet, &columns),
                 };
-                first = Some(row.ok_or(Stop::Nonsense)?);
+                said.row = row.ok_or(Stop::Nonsense)?;
             }
         }
     }
@@ -251,6 +259,13 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_answer_without_a_result_tells_what_was_changed_and_which_number_was_given() {
+        let bytes = packet(1, &[0, 1, 0xfc, 0x2c, 0x01, 2, 0, 0, 0]);
+        let said = Said { row: Vec::new(), changed: 1, number: 300 };
+        assert_eq!(read(&bytes, Rows::Binary, true).unwrap(), Some((Ok(said), bytes.len())));
+    }
+
     fn packet(sequence: u8, content: &[u8]) -> Vec<u8> {
         let length = u8::try_from(content.len()).expect("a short one");
         [&[length, 0, 0, sequence], content].concat()
@@ -285,7 +300,7 @@ mod tests {
             }
             let after = [bytes.as_slice(), b"next"].concat();
             let row = vec![Cell::Number(9), Cell::Number(4)];
-            let wanted = Some((Ok(row), bytes.len()));
+            let wanted = Some((Ok(Said { row, changed: 0, number: 0 }), bytes.len()));
             assert_eq!(read(&after, Rows::Binary, without_eof).unwrap(), wanted);
         }
     }

@@ -4,7 +4,7 @@ use crate::answer::{Cell, Row};
 use crate::config::Settings;
 use crate::holders::{Holders, Texts};
 use crate::request::Value;
-use crate::session::{Session, insist};
+use crate::session::{Session, Use, insist};
 use lockkeeper_core::{Abilities, Claim, ClaimId, Lifeline, LockName, LockView, Result, Token};
 use lockkeeper_sql_common::{Connection, Connections, Holds, Sessions};
 use std::sync::Arc;
@@ -113,7 +113,7 @@ impl<const SHARED: usize> Connections for Source<SHARED> {
     }
 
     async fn open(&self) -> Result<Arc<Held>> {
-        let session = Session::open(&self.settings, &self.style.statements).await?;
+        let session = Session::open(&self.settings, Use::Holds, &self.style.statements).await?;
         Ok(Arc::new(Held { session, style: self.style }))
     }
 

@@ -3,15 +3,18 @@
 //! The requests of many tasks travel together, with one commit for all of them. Rows are always taken in the order of
 //! their names, so that two batches do not wait for each other.
 
+use crate::config::Settings;
+use crate::near::Near;
 use crate::pool::Pool;
-use crate::wire::Work;
+use crate::request::{Value, params};
+use crate::session::insist;
+use crate::wire::{ToItsEnd, Work};
 use crate::{several, text};
 use futures_util::future::join_all;
-use lockkeeper_core::{Batch, Batcher, Claim, ClaimId, LockName, Result};
+use lockkeeper_core::{Batch, Batcher, Claim, ClaimId, LockName, Result, house};
 use mysql_async::prelude::Queryable;
-use mysql_async::{Params, Value};
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 
@@ -32,7 +35,20 @@ pub(crate) struct Texts {
     /// Frees many and says which.
     pub(crate) leave_many: &'static str,
     /// The values of a row.
-    pub(crate) values: fn(&Joining) -> Vec<Value>,
+    pub(crate) values: fn(&Joining) -> Vec<Value<'_>>,
+    /// Those that take and free one row, in this order.
+    pub(crate) alone: LazyLock<[String; 2]>,
+}
+
+/// Which of them.
+const JOIN: usize = 0;
+const LEAVE: usize = 1;
+
+impl Texts {
+    /// Makes those of one row.
+    pub(crate) fn of_one(&self) -> [String; 2] {
+        [self.join.replace("{rows}", self.row), self.leave.to_owned()]
+    }
 }
 
 /// The short way in and out.
@@ -54,10 +70,10 @@ pub(crate) struct Joining {
 
 impl Lane {
     /// Batches are sent on the runtime that this is called on.
-    pub(crate) fn new(pool: &Arc<Pool>, texts: &'static Texts) -> Self {
-        let (home, one) = (Handle::current(), texts.join.replace("{rows}", texts.row).into());
-        let joins = Joins { pool: Arc::clone(pool), texts, one };
-        let leaves = Leaves { pool: Arc::clone(pool), texts };
+    pub(crate) fn new(settings: &Arc<Settings>, pool: &Arc<Pool>, texts: &'static Texts) -> Self {
+        let (home, near) = (Handle::current(), Arc::new(Near::new(settings, &*texts.alone)));
+        let joins = Joins { near: Arc::clone(&near), pool: Arc::clone(pool), texts };
+        let leaves = Leaves { near, pool: Arc::clone(pool), texts };
         Self {
             together: Batcher::new(joins.clone(), home.clone(), AT_ONCE),
             joins,
@@ -83,13 +99,17 @@ impl Lane {
             None => self.leaves.one(&leaving()).await,
         }
     }
+
+    pub(crate) fn close(&self) {
+        self.joins.near.close();
+    }
 }
 
 #[derive(Clone)]
 struct Joins {
+    near: Arc<Near>,
     pool: Arc<Pool>,
     texts: &'static Texts,
-    one: Arc<str>,
 }
 
 impl Batch for Joins {
@@ -114,15 +134,28 @@ impl Batch for Joins {
 
 impl Joins {
     async fn one(&self, joining: Arc<Joining>) -> Result<Option<u64>> {
-        let (one, values) = (Arc::clone(&self.one), self.texts.values);
-        let work: Work<Option<u64>> = Box::new(move |conn| {
-            let (one, params) = (Arc::clone(&one), Params::Positional(values(&joining)));
-            Box::pin(async move {
-                conn.exec_drop(&*one, params).await?;
-                Ok(conn.last_insert_id().filter(|number| *number > 0))
-            })
-        });
-        self.pool.run("take the lock", work).await
+        const DOING: &str = "take the lock";
+        let texts = self.texts;
+        let number = match self.near.free().await? {
+            Some(session) => {
+                let request = Box::pin(async move {
+                    let values = (texts.values)(&joining);
+                    insist(|| session.run(DOING, JOIN, &values)).await
+                });
+                ToItsEnd::of(request, house::handle()).await?.number
+            }
+            None => {
+                let work: Work<u64> = Box::new(move |conn| {
+                    let params = params((texts.values)(&joining));
+                    Box::pin(async move {
+                        conn.exec_drop(&*texts.alone[JOIN], params).await?;
+                        Ok(conn.last_insert_id().unwrap_or_default())
+                    })
+                });
+                self.pool.run(DOING, work).await?
+            }
+        };
+        Ok(Some(number).filter(|number| *number > 0))
     }
 
     /// What those got whose rows were free.
@@ -155,6 +188,7 @@ struct Leaving {
 
 #[derive(Clone)]
 struct Leaves {
+    near: Arc<Near>,
     pool: Arc<Pool>,
     texts: &'static Texts,
 }
@@ -180,15 +214,28 @@ impl Batch for Leaves {
 
 impl Leaves {
     async fn one(&self, leaving: &Leaving) -> Result<bool> {
-        let (name, id, leave) = (leaving.name.as_str().as_bytes().to_vec(), leaving.id, self.texts.leave);
-        let work: Work<bool> = Box::new(move |conn| {
-            let params = (name.clone(), id.to_string());
-            Box::pin(async move {
-                conn.exec_drop(leave, params).await?;
-                Ok(conn.affected_rows() > 0)
-            })
-        });
-        self.pool.run("free the lock", work).await
+        const DOING: &str = "free the lock";
+        let (name, id, leave) = (leaving.name.clone(), leaving.id, self.texts.leave);
+        let changed = match self.near.free().await? {
+            Some(session) => {
+                let request = Box::pin(async move {
+                    let values = [name.as_str().into(), id.to_string().into()];
+                    insist(|| session.run(DOING, LEAVE, &values)).await
+                });
+                ToItsEnd::of(request, house::handle()).await?.changed
+            }
+            None => {
+                let work: Work<u64> = Box::new(move |conn| {
+                    let params = (name.as_str().as_bytes().to_vec(), id.to_string());
+                    Box::pin(async move {
+                        conn.exec_drop(leave, params).await?;
+                        Ok(conn.affected_rows())
+                    })
+                });
+                self.pool.run(DOING, work).await?
+            }
+        };
+        Ok(changed > 0)
     }
 
     /// Those who had a row, and have left.

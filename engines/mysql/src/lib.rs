@@ -13,6 +13,7 @@ mod keep;
 mod lane;
 mod line;
 mod login;
+mod near;
 mod packets;
 mod pool;
 mod queue;

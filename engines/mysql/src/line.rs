@@ -28,7 +28,7 @@ impl Line {
     pub(crate) async fn query(&mut self, text: &str) -> Result<Row> {
         self.send(QUERY, text).await?;
         let without_eof = self.without_eof;
-        self.packets.whole(|bytes| read(bytes, Rows::Text, without_eof)).await
+        Ok(self.packets.whole(|bytes| read(bytes, Rows::Text, without_eof)).await?.row)
     }
 
     /// The number by which the server knows a statement from now on.

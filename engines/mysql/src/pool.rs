@@ -3,9 +3,14 @@
 use crate::config::Settings;
 use crate::wire::{Wire, Work};
 use lockkeeper_core::{Result, house};
+use mysql_async::prelude::Queryable;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+
+/// The server may have ended a connection that was idle for longer (`wait_timeout`), and it does not notice by itself.
+const IDLE: Duration = Duration::from_secs(5);
 
 /// Whose runtime the connections live on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +25,8 @@ pub(crate) enum Home {
 pub(crate) struct Pool {
     settings: Arc<Settings>,
     home: Home,
-    idle: Mutex<Vec<Arc<Wire>>>,
+    /// Those that nobody uses, and since when.
+    idle: Mutex<Vec<(Arc<Wire>, Instant)>>,
     room: Semaphore,
 }
 
@@ -29,7 +35,7 @@ impl Pool {
         Self { settings: Arc::clone(settings), home, idle: Mutex::default(), room: Semaphore::new(at_most) }
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Arc<Wire>>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<(Arc<Wire>, Instant)>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -37,7 +43,9 @@ impl Pool {
         loop {
             let idle = self.idle().pop();
             match idle {
-                Some(wire) if wire.is_open() => return Ok(wire),
+                Some((wire, since)) if wire.is_open() && (since.elapsed() < IDLE || answers(&wire).await) => {
+                    return Ok(wire);
+                }
                 Some(_) => {}
                 None => break,
             }
@@ -57,8 +65,13 @@ impl Pool {
 
     pub(crate) fn close(&self) {
         self.room.close();
-        self.idle().drain(..).for_each(|wire| wire.cut());
+        self.idle().drain(..).for_each(|(wire, _)| wire.cut());
     }
+}
+
+/// Whether the server is still there. A connection on which it is not is not open any more.
+async fn answers(wire: &Wire) -> bool {
+    Box::pin(wire.run("see whether a connection lives", Box::new(|conn| Box::pin(conn.ping())))).await.is_ok()
 }
 
 /// Goes back to the pool however the request ends; if it was left, the next one waits for its end.
@@ -70,7 +83,7 @@ struct Returned<'a> {
 impl Drop for Returned<'_> {
     fn drop(&mut self) {
         if self.wire.is_open() && !self.pool.room.is_closed() {
-            self.pool.idle().push(Arc::clone(&self.wire));
+            self.pool.idle().push((Arc::clone(&self.wire), Instant::now()));
         }
     }
 }

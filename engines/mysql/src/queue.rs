@@ -7,13 +7,12 @@ use crate::lane::Joining;
 use crate::pool::{Home, Pool};
 use crate::styles::QUEUE;
 use crate::wire::{self, Work};
-use crate::{bell, keep, text};
+use crate::{bell, keep, request, text};
 use lockkeeper_core::{
     Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Kept, Left, LockName, LockView, Place,
     Queue, Renewal, Result, Shape, Token, grant, house,
 };
 use lockkeeper_sql_common::{ClaimRow, Seen, Waiter, Waiters, lock_views};
-use mysql_async::Params;
 use mysql_async::prelude::Queryable;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -61,7 +60,7 @@ impl TableQueue {
         house::handle().spawn(answer(Arc::clone(&house_pool), bell.clone(), Arc::clone(&waiters), rung));
         house::handle().spawn(look_after(Arc::clone(&house_pool), Arc::clone(&waiters)));
         house::handle().spawn(clean(Arc::clone(&house_pool), Arc::clone(&waiters)));
-        let alone = Alone::new(&quick);
+        let alone = Alone::new(&settings, &quick);
         Ok(Self { quick, alone, house: house_pool, waiters, bell })
     }
 
@@ -155,7 +154,7 @@ impl Queue for TableQueue {
             .run(
                 "join the queue",
                 Box::new(move |conn| {
-                    let params = Params::Positional(values(&joining));
+                    let params = request::params(values(&joining));
                     Box::pin(async move { conn.exec_first(JOIN, params).await })
                 }),
             )
@@ -228,6 +227,7 @@ impl Queue for TableQueue {
 impl TableQueue {
     fn end(&self) {
         self.waiters.close();
+        self.alone.close();
         self.quick.close();
         self.house.close();
     }

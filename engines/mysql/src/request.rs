@@ -1,7 +1,9 @@
 //! What is sent to the server: a command in a packet of its own.
 
 use crate::packets::put_text;
+use mysql_async::Params;
 use mysql_async::consts::ColumnType;
+use std::borrow::Cow;
 
 const EXECUTE: u8 = 0x17;
 
@@ -9,21 +11,41 @@ const EXECUTE: u8 = 0x17;
 pub(crate) const TOO_LONG: usize = 0xff_ffff;
 
 /// A value for a question mark.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Value<'a> {
     Number(u64),
-    Bytes(&'a [u8]),
+    Bytes(Cow<'a, [u8]>),
 }
 
 impl<'a> From<&'a str> for Value<'a> {
     fn from(text: &'a str) -> Self {
-        Self::Bytes(text.as_bytes())
+        Self::Bytes(text.as_bytes().into())
     }
+}
+
+impl From<String> for Value<'_> {
+    fn from(text: String) -> Self {
+        Self::Bytes(text.into_bytes().into())
+    }
+}
+
+impl From<Value<'_>> for mysql_async::Value {
+    fn from(value: Value<'_>) -> Self {
+        match value {
+            Value::Number(number) => number.into(),
+            Value::Bytes(bytes) => bytes.into_owned().into(),
+        }
+    }
+}
+
+/// The same for the driver.
+pub(crate) fn params(values: Vec<Value<'_>>) -> Params {
+    Params::Positional(values.into_iter().map(Into::into).collect())
 }
 
 impl Value<'_> {
     /// Its type, as the protocol has it.
-    fn kind(self) -> [u8; 2] {
+    fn kind(&self) -> [u8; 2] {
         const UNSIGNED: u8 = 0x80;
         match self {
             Self::Number(_) => [ColumnType::MYSQL_TYPE_LONGLONG as u8, UNSIGNED],

@@ -4,6 +4,7 @@ use crate::config::Settings;
 use crate::lane::{Joining, Lane, Texts};
 use crate::pool::{Home, Pool};
 use crate::queue::microseconds;
+use crate::request::Value;
 use crate::styles::ROW;
 use crate::wire::Work;
 use crate::{keep, text};
@@ -12,9 +13,8 @@ use lockkeeper_core::{
     Result, Token, house,
 };
 use lockkeeper_sql_common::{ClaimRow, Lookout, Waiters, lock_views};
-use mysql_async::Value;
 use mysql_async::prelude::Queryable;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 pub(crate) const SCHEMA: &str = include_str!("sql/schema_row.sql");
@@ -34,18 +34,19 @@ static TEXTS: Texts = Texts {
     leave: include_str!("sql/row_free.sql"),
     leave_many: include_str!("sql/row_free_many.sql"),
     values,
+    alone: LazyLock::new(|| TEXTS.of_one()),
 };
 
 /// What a row says: the note is the thread.
-fn values(Joining { claim, note, .. }: &Joining) -> Vec<Value> {
+fn values(Joining { claim, note, .. }: &Joining) -> Vec<Value<'_>> {
     vec![
         claim.name.as_str().into(),
         claim.id.to_string().into(),
         claim.holder.text.as_str().into(),
         claim.holder.host.as_str().into(),
-        claim.holder.pid.into(),
+        Value::Number(claim.holder.pid.into()),
         note.as_str().into(),
-        microseconds(claim.ttl).into(),
+        Value::Number(microseconds(claim.ttl)),
     ]
 }
 
@@ -67,7 +68,7 @@ impl Rows {
         house::handle().spawn(look_out(Arc::clone(&house_pool), Arc::clone(&lookout)));
         let quick = Arc::new(Pool::new(&settings, Home::Caller, settings.connections));
         Self {
-            lane: Lane::new(&quick, &TEXTS),
+            lane: Lane::new(&settings, &quick, &TEXTS),
             quick,
             house: house_pool,
             under_way: Waiters::new(settings.limits.look),
@@ -209,6 +210,7 @@ impl Race for Rows {
 impl Rows {
     fn end(&self) {
         self.lookout.close();
+        self.lane.close();
         self.quick.close();
         self.house.close();
     }

@@ -3,13 +3,13 @@
 use crate::config::Settings;
 use crate::pool::{Home, Pool};
 use crate::queue::microseconds;
+use crate::request::Value;
 use crate::session::Session;
 use crate::text;
 use crate::user_lock::key;
 use crate::wire::{Work, statement};
 use futures_util::FutureExt as _;
 use lockkeeper_core::{Claim, ClaimId, Clock, Holder, LockName, Moment, NameMap, Result, Token, house};
-use mysql_async::Value;
 use mysql_async::prelude::Queryable;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -118,14 +118,14 @@ impl Scribe {
                 self.granted.notify_one();
                 continue;
             }
-            let values: [Value; 7] = [
+            let values: [Value<'_>; 7] = [
                 name.as_str().into(),
                 key(&entry.session.database, name).into(),
                 entry.id.to_string().into(),
                 entry.holder.encode().into(),
-                entry.session.number.into(),
-                microseconds(now.since(entry.since)).into(),
-                entry.token.0.into(),
+                Value::Number(entry.session.number),
+                Value::Number(microseconds(now.since(entry.since))),
+                Value::Number(entry.token.0),
             ];
             rows.push((name, text::fill(ROW, &values)));
             entry.written = true;

@@ -1,7 +1,7 @@
-//! One connection that holds locks. Whoever asks drives it, and the house does when nobody else can, since a lock must not be lost
-//! because a user's runtime is blocked or has ended.
+//! One connection of our own. Whoever asks drives it, and the house does when nobody else can, since a lock that it holds must not
+//! be lost because a user's runtime is blocked or has ended.
 
-use crate::answer::{Answer, Cell, Row, reads};
+use crate::answer::{Answer, Cell, Row, Said, reads};
 use crate::collision::Collisions;
 use crate::config::Settings;
 use crate::fault::{ENGINE, collided, cut, fault, too_late};
@@ -18,9 +18,18 @@ use tokio::runtime::Handle;
 
 const WHO: &str = include_str!("sql/who.sql");
 const SETUP: &str = include_str!("sql/setup.sql");
-/// The server must notice a dead host, too: we ask several times a second.
+/// For one that holds locks the server must notice a dead host, too: we ask several times a second.
 const HELD: &str = include_str!("sql/held_setup.sql");
 const PROBE: &str = include_str!("sql/probe.sql");
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Its end frees what it holds.
+    Holds,
+    /// It only writes what everybody can see.
+    Writes,
+}
 
 /// One connection. It is never repaired: when it breaks, its lifeline ends.
 pub(crate) struct Session {
@@ -37,15 +46,16 @@ pub(crate) struct Session {
 
 impl Session {
     /// Opens a connection for these statements, in which `{connection}` is the server's number for it.
-    pub(crate) async fn open(
+    pub(crate) async fn open<S: AsRef<str> + Sync>(
         settings: &Arc<Settings>,
-        statements: &'static [&'static str],
+        used: Use,
+        statements: &'static [S],
     ) -> Result<Arc<Self>> {
         let connecting = || {
             let settings = Arc::clone(settings);
             async move {
                 let limit = settings.limits.connect;
-                let connecting = Self::connect(&settings, statements);
+                let connecting = Self::connect(&settings, used, statements);
                 tokio::time::timeout(limit, connecting)
                     .await
                     .unwrap_or_else(|_| Err(too_late("connect", limit)))
@@ -55,9 +65,9 @@ impl Session {
         opened.unwrap_or_else(|gone| Err(Error::temporary(ENGINE, "connect", gone))).map(Arc::new)
     }
 
-    async fn connect(settings: &Settings, statements: &[&str]) -> Result<Self> {
+    async fn connect<S: AsRef<str>>(settings: &Settings, used: Use, statements: &[S]) -> Result<Self> {
         let moves = Moves::default();
-        let (line, who, statements) = set_up(settings, Arc::clone(&moves), statements)
+        let (line, who, statements) = set_up(settings, used, Arc::clone(&moves), statements)
             .await
             .map_err(|error| fault("connect", error))?;
         let [number, read_only, Cell::Bytes(database), _] = who.as_slice() else {
@@ -99,6 +109,16 @@ impl Session {
         statement: usize,
         values: &[Value<'_>],
     ) -> Result<Row> {
+        Ok(self.run(doing, statement, values).await?.row)
+    }
+
+    /// The same for one whose counts matter.
+    pub(crate) async fn run(
+        &self,
+        doing: &'static str,
+        statement: usize,
+        values: &[Value<'_>],
+    ) -> Result<Said> {
         self.line.drive().come_here();
         let answer = self.line.ask(self.send(statement, values)).await;
         self.outcome(doing, answer)
@@ -112,14 +132,14 @@ impl Session {
         values: &[Value<'_>],
     ) -> Result<Row> {
         let answer = self.line.ask_at_last(self.send(statement, values)).await;
-        self.outcome(doing, answer)
+        Ok(self.outcome(doing, answer)?.row)
     }
 
     async fn send(&self, statement: usize, values: &[Value<'_>]) -> io::Result<Answer> {
         self.wire.ask(|out| put_execute(out, self.statements[statement], values)).await
     }
 
-    fn outcome(&self, doing: &'static str, answer: io::Result<Answer>) -> Result<Row> {
+    fn outcome(&self, doing: &'static str, answer: io::Result<Answer>) -> Result<Said> {
         match answer {
             Ok(answer) => answer.map_err(|told| fault(doing, mysql_async::Error::Server(told))),
             Err(_) if self.line.was_late() => Err(too_late(doing, self.limit)),
@@ -161,19 +181,20 @@ impl Drop for Session {
 }
 
 /// What is done before a connection is ours alone: says who the server is, and what it knows the statements by.
-async fn set_up(
+async fn set_up<S: AsRef<str>>(
     settings: &Settings,
+    used: Use,
     moves: Moves,
-    statements: &[&str],
+    statements: &[S],
 ) -> mysql_async::Result<(Line, Row, Vec<u32>)> {
     let mut line = Line::open(&settings.login, moves).await?;
-    for text in SETUP.lines().chain([HELD]) {
+    for text in SETUP.lines().chain((used == Use::Holds).then_some(HELD)) {
         line.query(text).await?;
     }
     let who = line.query(WHO).await?;
     let number = who.first().and_then(Cell::number).unwrap_or_default().to_string();
     let mut prepared = Vec::new();
-    for text in statements.iter().chain([&PROBE]) {
+    for text in statements.iter().map(AsRef::as_ref).chain([PROBE]) {
         prepared.push(line.prepare(&text.replace("{connection}", &number)).await?);
     }
     Ok((line, who, prepared))
@@ -192,7 +213,7 @@ fn start<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 }
 
 /// Asks again if the server undid a statement because it collided with another.
-pub(crate) async fn insist<F: Future<Output = Result<Row>>>(ask: impl Fn() -> F) -> Result<Row> {
+pub(crate) async fn insist<T, F: Future<Output = Result<T>>>(ask: impl Fn() -> F) -> Result<T> {
     let mut collisions = Collisions::default();
     loop {
         let outcome = ask().await;

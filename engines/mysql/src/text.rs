@@ -1,6 +1,6 @@
 //! Statements with lists of names and ids, which the server's protocol cannot take as parameters.
 
-use mysql_async::Value;
+use crate::request::Value;
 
 /// A list of names as hexadecimal literals, so that whatever they contain is data.
 pub(crate) fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
@@ -20,12 +20,12 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 /// Puts the values in the places of the question marks, where a statement has too many for parameters.
-pub(crate) fn fill(statement: &str, values: &[Value]) -> String {
+pub(crate) fn fill(statement: &str, values: &[Value<'_>]) -> String {
     let mut filled = String::with_capacity(statement.len() * 2);
     for (index, part) in statement.split('?').enumerate() {
         match index.checked_sub(1).and_then(|index| values.get(index)) {
             Some(Value::Bytes(bytes)) => filled.push_str(&hexadecimal(bytes)),
-            Some(number) => filled.push_str(&number.as_sql(true)),
+            Some(Value::Number(number)) => filled.push_str(&number.to_string()),
             None => {}
         }
         filled.push_str(part);
@@ -43,6 +43,6 @@ mod tests {
     #[test]
     fn a_name_is_data_whatever_it_contains() {
         assert_eq!(super::names(["a'b", "ü"]), "x'612762',x'c3bc'");
-        assert_eq!(super::fill("(?, 1, ?)", &["a'b".into(), 7.into()]), "(x'612762', 1, 7)");
+        assert_eq!(super::fill("(?, 1, ?)", &["a'b".into(), super::Value::Number(7)]), "(x'612762', 1, 7)");
     }
 }

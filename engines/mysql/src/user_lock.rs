@@ -6,7 +6,7 @@ use crate::config::Settings;
 use crate::fault::ENGINE;
 use crate::holders::Holders;
 use crate::scribe::Scribe;
-use crate::session::Session;
+use crate::session::{Session, Use};
 use crate::styles::ADVISORY;
 use lockkeeper_core::{Abilities, Claim, ClaimId, Error, Lifeline, LockName, LockView, Result, Token};
 use lockkeeper_sql_common::{Connection, Connections, Holds, Sessions};
@@ -150,7 +150,7 @@ impl Connections for Source {
     }
 
     async fn open(&self) -> Result<Arc<UserLocks>> {
-        let session = Session::open(&self.settings, &STATEMENTS).await?;
+        let session = Session::open(&self.settings, Use::Holds, &STATEMENTS).await?;
         Ok(Arc::new(UserLocks { session, scribe: Arc::clone(&self.scribe) }))
     }
 

@@ -104,7 +104,7 @@ impl Wire {
         };
         // At home it needs no task of its own, unless it is left.
         if Handle::try_current().is_ok_and(|here| here.id() == self.home.id()) {
-            return ToItsEnd { request: Some(Box::pin(request)), home: &self.home }.await;
+            return ToItsEnd::of(Box::pin(request), &self.home).await;
         }
         match self.home.spawn(request).await {
             Ok(outcome) => outcome,
@@ -141,9 +141,16 @@ impl Drop for HalfDone {
 }
 
 /// A request that goes on by itself when nobody waits for it any more.
-struct ToItsEnd<'a, T: Send + 'static> {
+pub(crate) struct ToItsEnd<'a, T: Send + 'static> {
     request: Option<BoxFuture<'static, Result<T>>>,
     home: &'a Handle,
+}
+
+impl<'a, T: Send + 'static> ToItsEnd<'a, T> {
+    /// This request; it goes on here.
+    pub(crate) fn of(request: BoxFuture<'static, Result<T>>, home: &'a Handle) -> Self {
+        Self { request: Some(request), home }
+    }
 }
 
 impl<T: Send + 'static> Future for ToItsEnd<'_, T> {

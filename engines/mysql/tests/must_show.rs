@@ -194,20 +194,25 @@ async fn the_server_knows_a_user_lock_by_the_name_that_its_own_function_makes() 
     }
 }
 
-/// A server ends connections that say nothing for 10 s (`wait_timeout`), as it must those of a dead host: ours that hold nothing
-/// are among them, and nobody must notice.
+/// A server ends connections that say nothing for long, as it must those of a dead host (`wait_timeout`). Ours are among them,
+/// and nobody must notice, whether he holds a lock meanwhile, waits for one, or neither.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_keeper_that_was_idle_for_long_locks_as_ever() {
     const IDLE: Duration = Duration::from_secs(13);
-    let server = MariaDb::start();
+    let server = MariaDb::start_with(&["--wait-timeout=10"]);
     let mut keepers = Vec::new();
-    for style in ["session", "advisory"] {
+    for style in lockkeeper_mysql::STYLES.iter().map(|style| style.style) {
         let keeper = lockkeeper::connect(format!("{}?style={style}", server.url())).await.expect("a keeper");
         keeper.mutex("idle").lock().await.expect("a grant").release().await.expect("a release");
-        keepers.push(keeper);
+        let held = keeper.mutex("held").lock().await.expect("a grant");
+        let other = lockkeeper::connect(format!("{}?style={style}", server.url())).await.expect("a keeper");
+        let waits = tokio::spawn(async move { other.mutex("held").lock().await });
+        keepers.push((style, keeper, held, waits));
     }
     tokio::time::sleep(IDLE).await;
-    for keeper in keepers {
-        keeper.mutex("idle").lock().await.expect("a grant").release().await.expect("a release");
+    for (style, keeper, held, waits) in keepers {
+        held.release().await.expect(style);
+        waits.await.expect("no panic").expect(style).release().await.expect(style);
+        keeper.mutex("idle").lock().await.expect(style).release().await.expect(style);
     }
 }
