@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(10);
-/// Where nobody can see who waits, they get this long.
-const BLIND: Duration = Duration::from_millis(300);
+/// Where nobody can see who waits, they get this long, enough for each keeper's first look, which opens a connection.
+const BLIND: Duration = Duration::from_secs(2);
 
 /// Waits until so many wait for the lock.
 pub(crate) async fn settle(keeper: &Keeper, name: &str, waiters: usize) -> Result<()> {
