@@ -1,7 +1,7 @@
 //! The process that holds is killed: how long until the next one holds.
 
 use super::hold::Held;
-use super::settle::settle;
+use super::settle::{MOMENT, settle};
 use crate::Result;
 use crate::helper::{Helper, Task};
 use crate::measure::Latencies;
@@ -41,7 +41,7 @@ async fn one_kill(keeper: &Keeper, url: &str, ttl: Option<Duration>, patience: D
     let Held = holder.read(patience)?;
     let mutex = keeper.mutex(&name);
     let waiter = tokio::spawn(async move { mutex.lock().await.map(|guard| (Instant::now(), guard)) });
-    settle(keeper, &name, 1).await?;
+    settle(keeper, &name, 1, MOMENT).await?;
     let killed = Instant::now();
     holder.kill()?;
     let (granted, guard) = waiter.await??;

@@ -1,7 +1,7 @@
 //! The process that holds is stopped beyond its TTL and resumed: what it knows, and when.
 
 use super::hold::{Held, Lost};
-use super::settle::settle;
+use super::settle::{MOMENT, settle};
 use crate::Result;
 use crate::helper::{Helper, Task};
 use crate::scale::Scale;
@@ -17,7 +17,7 @@ pub(crate) async fn run(url: &str, scale: &Scale) -> Result<Sample> {
     let Held = holder.read(scale.patience)?;
     let mutex = keeper.mutex(&name);
     let waiter = tokio::spawn(async move { mutex.lock().await.map(|guard| (Clock::Boot.now(), guard)) });
-    settle(&keeper, &name, 1).await?;
+    settle(&keeper, &name, 1, MOMENT).await?;
     let paused = Clock::Boot.now();
     holder.pause()?;
     // Where the lock belongs to a connection, which a stopped process keeps, it may not be free before that ends.

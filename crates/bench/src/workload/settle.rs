@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(10);
-/// Where nobody can see who waits, they get this long, enough for each keeper's first look, which opens a connection.
-const BLIND: Duration = Duration::from_secs(2);
+/// Long enough for somebody to ask once.
+pub(crate) const MOMENT: Duration = Duration::from_millis(300);
 
-/// Waits until so many wait for the lock.
-pub(crate) async fn settle(keeper: &Keeper, name: &str, waiters: usize) -> Result<()> {
+/// Waits until so many wait for the lock; for so long where nobody can see who does.
+pub(crate) async fn settle(keeper: &Keeper, name: &str, waiters: usize, unseen: Duration) -> Result<()> {
     if !keeper.abilities().fair {
-        tokio::time::sleep(BLIND).await;
+        tokio::time::sleep(unseen).await;
         return Ok(());
     }
     let started = Instant::now();

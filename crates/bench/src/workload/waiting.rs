@@ -9,12 +9,15 @@ use crate::target::{close, connect, fresh_name};
 use crate::{Result, process};
 use lockkeeper::{Guard, Keeper, Mutex};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 /// Waiters are spread over so many keepers, hence the lock goes from one keeper to another.
 const KEEPERS: usize = 4;
+
+/// Where waiters look by turns, each keeper has looked once after this, and opened a connection for it, which is not to be counted.
+const FIRST_LOOKS: Duration = Duration::from_secs(2);
 
 /// The lock on its way through the waiters.
 struct Relay {
@@ -77,7 +80,7 @@ pub(crate) async fn run(url: &str, waiters: usize, scale: &Scale) -> Result<Samp
         let (mutex, relay) = (keepers[waiter % keepers.len()].mutex(&name), Arc::clone(&relay));
         tasks.spawn(async move { relay.wait(&mutex).await });
     }
-    settle(&holder, &name, waiters).await?;
+    settle(&holder, &name, waiters, FIRST_LOOKS).await?;
     let memory = (process::memory_bytes() - memory_before).max(0.0) / waiters as f64;
 
     let requests = Count::start(url).await?;
