@@ -19,16 +19,16 @@ static TEXTS: Texts = Texts {
 };
 
 /// What a join is told, on the short way and on the long one: the note is the keeper's bell.
-pub(crate) fn values(Joining { claim, note, .. }: &Joining) -> Vec<Value<'_>> {
+pub(crate) fn values(Joining { claim, note, .. }: &Joining) -> Vec<Value<'static>> {
     vec![
-        claim.name.as_str().into(),
+        claim.name.as_str().to_owned().into(),
         claim.id.to_string().into(),
         claim.demand.to_string().into(),
         Value::Number(claim.demand.weight()),
         Value::Number(claim.demand.limit()),
         Value::Number(permits(claim.demand)),
         claim.holder.encode().into(),
-        note.as_str().into(),
+        note.clone().into(),
         Value::Number(microseconds(claim.ttl)),
     ]
 }

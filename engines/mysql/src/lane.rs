@@ -4,15 +4,13 @@
 //! their names, so that two batches do not wait for each other.
 
 use crate::config::Settings;
-use crate::near::Near;
+use crate::near::{Near, Writer};
 use crate::pool::Pool;
-use crate::request::{Value, params};
-use crate::session::insist;
-use crate::wire::{ToItsEnd, Work};
+use crate::request::Value;
+use crate::wire::Work;
 use crate::{several, text};
 use futures_util::future::join_all;
-use lockkeeper_core::{Batch, Batcher, Claim, ClaimId, LockName, Result, house};
-use mysql_async::prelude::Queryable;
+use lockkeeper_core::{Batch, Batcher, Claim, ClaimId, LockName, Result};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
 use tokio::runtime::Handle;
@@ -35,7 +33,7 @@ pub(crate) struct Texts {
     /// Frees many and says which.
     pub(crate) leave_many: &'static str,
     /// The values of a row.
-    pub(crate) values: fn(&Joining) -> Vec<Value<'_>>,
+    pub(crate) values: fn(&Joining) -> Vec<Value<'static>>,
     /// Those that take and free one row, in this order.
     pub(crate) alone: LazyLock<[String; 2]>,
 }
@@ -71,9 +69,10 @@ pub(crate) struct Joining {
 impl Lane {
     /// Batches are sent on the runtime that this is called on.
     pub(crate) fn new(settings: &Arc<Settings>, pool: &Arc<Pool>, texts: &'static Texts) -> Self {
-        let (home, near) = (Handle::current(), Arc::new(Near::new(settings, &*texts.alone)));
-        let joins = Joins { near: Arc::clone(&near), pool: Arc::clone(pool), texts };
-        let leaves = Leaves { near, pool: Arc::clone(pool), texts };
+        let (home, near) = (Handle::current(), Near::new(settings, &*texts.alone));
+        let writer = Arc::new(Writer { near, pool: Arc::clone(pool) });
+        let joins = Joins { writer: Arc::clone(&writer), texts };
+        let leaves = Leaves { writer, texts };
         Self {
             together: Batcher::new(joins.clone(), home.clone(), AT_ONCE),
             joins,
@@ -101,14 +100,13 @@ impl Lane {
     }
 
     pub(crate) fn close(&self) {
-        self.joins.near.close();
+        self.joins.writer.near.close();
     }
 }
 
 #[derive(Clone)]
 struct Joins {
-    near: Arc<Near>,
-    pool: Arc<Pool>,
+    writer: Arc<Writer>,
     texts: &'static Texts,
 }
 
@@ -134,28 +132,9 @@ impl Batch for Joins {
 
 impl Joins {
     async fn one(&self, joining: Arc<Joining>) -> Result<Option<u64>> {
-        const DOING: &str = "take the lock";
-        let texts = self.texts;
-        let number = match self.near.free().await? {
-            Some(session) => {
-                let request = Box::pin(async move {
-                    let values = (texts.values)(&joining);
-                    insist(|| session.run(DOING, JOIN, &values)).await
-                });
-                ToItsEnd::of(request, house::handle()).await?.number
-            }
-            None => {
-                let work: Work<u64> = Box::new(move |conn| {
-                    let params = params((texts.values)(&joining));
-                    Box::pin(async move {
-                        conn.exec_drop(&*texts.alone[JOIN], params).await?;
-                        Ok(conn.last_insert_id().unwrap_or_default())
-                    })
-                });
-                self.pool.run(DOING, work).await?
-            }
-        };
-        Ok(Some(number).filter(|number| *number > 0))
+        let values = (self.texts.values)(&joining);
+        let written = self.writer.write("take the lock", JOIN, values, joining).await?;
+        Ok(Some(written.number).filter(|number| *number > 0))
     }
 
     /// What those got whose rows were free.
@@ -175,7 +154,7 @@ impl Joins {
             let (_under_way, statements) = (&joinings, statements.clone());
             Box::pin(several::run(conn, statements))
         });
-        let (rows, _) = self.pool.run("take locks", work).await?;
+        let (rows, _) = self.writer.pool.run("take locks", work).await?;
         Ok(rows.into_iter().filter_map(|(id, number)| Some((id.parse().ok()?, number))).collect())
     }
 }
@@ -188,8 +167,7 @@ struct Leaving {
 
 #[derive(Clone)]
 struct Leaves {
-    near: Arc<Near>,
-    pool: Arc<Pool>,
+    writer: Arc<Writer>,
     texts: &'static Texts,
 }
 
@@ -214,28 +192,8 @@ impl Batch for Leaves {
 
 impl Leaves {
     async fn one(&self, leaving: &Leaving) -> Result<bool> {
-        const DOING: &str = "free the lock";
-        let (name, id, leave) = (leaving.name.clone(), leaving.id, self.texts.leave);
-        let changed = match self.near.free().await? {
-            Some(session) => {
-                let request = Box::pin(async move {
-                    let values = [name.as_str().into(), id.to_string().into()];
-                    insist(|| session.run(DOING, LEAVE, &values)).await
-                });
-                ToItsEnd::of(request, house::handle()).await?.changed
-            }
-            None => {
-                let work: Work<u64> = Box::new(move |conn| {
-                    let params = (name.as_str().as_bytes().to_vec(), id.to_string());
-                    Box::pin(async move {
-                        conn.exec_drop(leave, params).await?;
-                        Ok(conn.affected_rows())
-                    })
-                });
-                self.pool.run(DOING, work).await?
-            }
-        };
-        Ok(changed > 0)
+        let values = vec![leaving.name.as_str().to_owned().into(), leaving.id.to_string().into()];
+        Ok(self.writer.write("free the lock", LEAVE, values, ()).await?.changed > 0)
     }
 
     /// Those who had a row, and have left.
@@ -245,7 +203,7 @@ impl Leaves {
         let statements = self.texts.leave_many.replace("{names}", &names).replace("{ids}", &ids);
         let work: Work<(Vec<String>, u64)> =
             Box::new(move |conn| Box::pin(several::run(conn, statements.clone())));
-        let (rows, _) = self.pool.run("free locks", work).await?;
+        let (rows, _) = self.writer.pool.run("free locks", work).await?;
         Ok(rows.iter().filter_map(|id| id.parse().ok()).collect())
     }
 }

@@ -1,10 +1,52 @@
 //! The connection for whoever comes alone: one of our own, on which a request costs less than on the driver's. Whoever
 //! comes meanwhile takes one of the pool's.
 
+use crate::answer::Said;
 use crate::config::Settings;
-use crate::session::{Session, Use};
-use lockkeeper_core::Result;
+use crate::pool::Pool;
+use crate::request::{Value, params};
+use crate::session::{Session, Use, insist};
+use crate::wire::{ToItsEnd, Work};
+use lockkeeper_core::{Result, house};
+use mysql_async::prelude::Queryable;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Writes single rows, over that connection or one of the pool's.
+pub(crate) struct Writer {
+    pub(crate) near: Near,
+    pub(crate) pool: Arc<Pool>,
+}
+
+impl Writer {
+    /// Writes with one of the statements. What is `kept` is let go when that is over.
+    ///
+    /// Cancel safety: when dropped, it goes on to its end, unless it has not begun.
+    pub(crate) async fn write(
+        &self,
+        doing: &'static str,
+        statement: usize,
+        values: Vec<Value<'static>>,
+        kept: impl Send + Sync + 'static,
+    ) -> Result<Said> {
+        if let Some(session) = self.near.free().await? {
+            let request = Box::pin(async move {
+                let _kept = kept;
+                insist(|| session.run(doing, statement, &values)).await
+            });
+            return ToItsEnd::of(request, house::handle()).await;
+        }
+        let text = self.near.statements[statement].as_str();
+        let work: Work<Said> = Box::new(move |conn| {
+            let (_kept, params) = (&kept, params(&values));
+            Box::pin(async move {
+                conn.exec_drop(text, params).await?;
+                let number = conn.last_insert_id().unwrap_or_default();
+                Ok(Said { changed: conn.affected_rows(), number, ..Said::default() })
+            })
+        });
+        self.pool.run(doing, work).await
+    }
+}
 
 /// The connection, opened when it is first used and again when it has broken.
 pub(crate) struct Near {

@@ -154,7 +154,7 @@ impl Queue for TableQueue {
             .run(
                 "join the queue",
                 Box::new(move |conn| {
-                    let params = request::params(values(&joining));
+                    let params = request::params(&values(&joining));
                     Box::pin(async move { conn.exec_first(JOIN, params).await })
                 }),
             )

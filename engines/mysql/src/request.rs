@@ -39,8 +39,8 @@ impl From<Value<'_>> for mysql_async::Value {
 }
 
 /// The same for the driver.
-pub(crate) fn params(values: Vec<Value<'_>>) -> Params {
-    Params::Positional(values.into_iter().map(Into::into).collect())
+pub(crate) fn params(values: &[Value<'_>]) -> Params {
+    Params::Positional(values.iter().cloned().map(Into::into).collect())
 }
 
 impl Value<'_> {

@@ -38,14 +38,14 @@ static TEXTS: Texts = Texts {
 };
 
 /// What a row says: the note is the thread.
-fn values(Joining { claim, note, .. }: &Joining) -> Vec<Value<'_>> {
+fn values(Joining { claim, note, .. }: &Joining) -> Vec<Value<'static>> {
     vec![
-        claim.name.as_str().into(),
+        claim.name.as_str().to_owned().into(),
         claim.id.to_string().into(),
-        claim.holder.text.as_str().into(),
-        claim.holder.host.as_str().into(),
+        claim.holder.text.clone().into(),
+        claim.holder.host.clone().into(),
         Value::Number(claim.holder.pid.into()),
-        note.as_str().into(),
+        note.clone().into(),
         Value::Number(microseconds(claim.ttl)),
     ]
 }

@@ -35,7 +35,7 @@ pub(crate) enum Use {
 pub(crate) struct Session {
     wire: Wire<Answer>,
     line: Arc<Watched>,
-    /// What the server knows its statements by; the last one is the probe.
+    /// What the server knows its statements by; the last one is the probe, if it holds locks.
     statements: Vec<u32>,
     /// The server's number for it.
     pub(crate) number: u64,
@@ -188,13 +188,17 @@ async fn set_up<S: AsRef<str>>(
     statements: &[S],
 ) -> mysql_async::Result<(Line, Row, Vec<u32>)> {
     let mut line = Line::open(&settings.login, moves).await?;
-    for text in SETUP.lines().chain((used == Use::Holds).then_some(HELD)) {
+    let (held, probe) = match used {
+        Use::Holds => (Some(HELD), Some(PROBE)),
+        Use::Writes => (None, None),
+    };
+    for text in SETUP.lines().chain(held) {
         line.query(text).await?;
     }
     let who = line.query(WHO).await?;
     let number = who.first().and_then(Cell::number).unwrap_or_default().to_string();
     let mut prepared = Vec::new();
-    for text in statements.iter().map(AsRef::as_ref).chain([PROBE]) {
+    for text in statements.iter().map(AsRef::as_ref).chain(probe) {
         prepared.push(line.prepare(&text.replace("{connection}", &number)).await?);
     }
     Ok((line, who, prepared))
