@@ -17,7 +17,7 @@ pub use stream::{Stream, once_more};
 pub use watch::{Watch, Watched};
 pub use wire::{Manner, Reads, Wire, WireLine};
 
-use crate::house;
+use crate::background;
 use asker::Asker;
 use bell::Bell;
 use std::future::poll_fn;
@@ -76,7 +76,7 @@ where
 {
     let opened = home.spawn(connecting()).await;
     match opened {
-        Err(error) if error.is_panic() => house::handle().spawn(connecting()).await,
+        Err(error) if error.is_panic() => background::handle().spawn(connecting()).await,
         opened => opened,
     }
 }
@@ -123,7 +123,7 @@ impl Drive {
     /// Lets the caller's runtime drive, unless another user's does already.
     pub fn come_here(&self) {
         if self.is_home()
-            && let Some(here) = house::visitor()
+            && let Some(here) = background::caller()
         {
             self.0.move_to(&here);
         }
@@ -132,7 +132,7 @@ impl Drive {
     /// Lets the house drive.
     pub fn go_home(&self) {
         if !self.is_home() {
-            self.0.move_to(house::handle());
+            self.0.move_to(background::handle());
         }
     }
 
@@ -183,7 +183,7 @@ impl Inner {
             seat.home = home.id();
             seat.is_lent = false;
             seat.driver_waker = None;
-            self.at_house.store(home.id() == house::handle().id(), SeqCst);
+            self.at_house.store(home.id() == background::handle().id(), SeqCst);
             self.moves.fetch_add(1, SeqCst) + 1
         };
         // A runtime that is about to end drops its new task at once, and then this goes on to the house.
@@ -249,7 +249,7 @@ struct Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         if self.inner.moves.load(SeqCst) == self.number {
-            self.inner.move_to(house::handle());
+            self.inner.move_to(background::handle());
         }
     }
 }

@@ -109,6 +109,23 @@ impl Error {
         Self::Invalid(text.into())
     }
 
+    /// The same error for another caller that waited for the same thing.
+    pub(crate) fn copy(&self) -> Self {
+        match self {
+            Self::Lost { name, reason } => Self::Lost { name: name.clone(), reason: *reason },
+            Self::Mismatch { name, wanted, ruling } => {
+                Self::Mismatch { name: name.clone(), wanted: *wanted, ruling: *ruling }
+            }
+            Self::Invalid(text) => Self::Invalid(text.clone()),
+            Self::Unsupported { engine, what, instead } => {
+                Self::Unsupported { engine: engine.clone(), what, instead }
+            }
+            Self::Engine { engine, doing, temporary, source } => {
+                Self::Engine { engine, doing, temporary: *temporary, source: source.to_string().into() }
+            }
+        }
+    }
+
     /// Whether the same call may succeed later without any change.
     pub fn is_temporary(&self) -> bool {
         matches!(self, Self::Engine { temporary: true, .. })

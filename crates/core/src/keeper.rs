@@ -1,5 +1,6 @@
 //! The keeper: one handle per process that makes claims, keeps them alive and leaves for the dropped.
 
+use crate::background::Place;
 use crate::claim::{Claim, ClaimId, Demand, Holder, KeeperId};
 use crate::clock::{Clock, Moment};
 use crate::condition::Condition;
@@ -8,7 +9,6 @@ use crate::election::Election;
 use crate::engine::{Abilities, Engine, LockView, Renewal};
 use crate::error::{Error, LostReason, Result};
 use crate::guard::Hold;
-use crate::house::Place;
 use crate::life::{Attempt, Life};
 use crate::multi::{MultiLock, Wanted};
 use crate::mutex::Mutex;
@@ -96,7 +96,7 @@ impl Builder {
         self.check(&engine.abilities())?;
         let (clock, ttl) = (engine.clock(), engine.ttl(self.ttl));
         let place = match clock {
-            Clock::Boot => Place::House,
+            Clock::Boot => Place::Background,
             Clock::Tokio(_) => Place::Caller(tokio::runtime::Handle::current()),
         };
         let renewals = Arc::new(Renewals::new());

@@ -9,12 +9,14 @@
 //! else; everything a user sees is built on those few verbs, once, here.
 
 pub mod address;
+pub mod background;
 mod batch;
 mod by_claim;
 mod by_name;
 mod claim;
 mod clock;
 mod condition;
+mod connections;
 mod crowded;
 mod deadlock;
 mod departure;
@@ -24,7 +26,6 @@ mod engine;
 mod error;
 pub mod grant;
 mod guard;
-pub mod house;
 mod keeper;
 mod life;
 mod memory;
@@ -45,6 +46,7 @@ pub use by_name::{NameMap, NameSet};
 pub use claim::{Claim, ClaimId, Demand, Hex, Holder, KeeperId, SHARED_LIMIT, Shape, Token};
 pub use clock::{Clock, Moment};
 pub use condition::Condition;
+pub use connections::{Connection, Connections, NoReply, Replies};
 pub use crowded::Crowded;
 pub use deadlock::{Waits, deadlocks};
 pub use election::Election;

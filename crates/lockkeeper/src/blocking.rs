@@ -20,7 +20,7 @@ pub use guard::Guard;
 pub use locks::{MultiLock, Mutex, RwLock, Semaphore};
 
 use crate::Connect;
-use lockkeeper_core::{Error, LockView, Owner, Result, house};
+use lockkeeper_core::{Error, LockView, Owner, Result, background};
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 use std::thread::ThreadId;
@@ -112,7 +112,7 @@ fn wait_for<T>(future: impl Future<Output = T>) -> Result<T> {
              use lockkeeper::connect there",
         ));
     }
-    Ok(house::handle().block_on(future))
+    Ok(background::handle().block_on(future))
 }
 
 /// Runs a future on this thread until it is done or cancelled; `None` when cancelled.

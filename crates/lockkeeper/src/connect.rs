@@ -29,7 +29,7 @@ pub async fn connect(url: impl AsRef<str>) -> Result<Keeper> {
 /// temporary directory.
 pub fn default_url() -> String {
     let user_dir = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()).map_or_else(
-        || std::env::temp_dir().join(format!("lockkeeper-{}", lockkeeper_core::house::user_id())),
+        || std::env::temp_dir().join(format!("lockkeeper-{}", lockkeeper_core::background::user_id())),
         |dir| std::path::PathBuf::from(dir).join("lockkeeper"),
     );
     let path = user_dir.to_string_lossy().replace('%', "%25").replace('?', "%3F");

@@ -3,7 +3,7 @@
 use crate::cork::Cork;
 use crate::wire::Wire;
 use hyper_util::rt::TokioIo;
-use lockkeeper_core::house;
+use lockkeeper_core::background;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -54,11 +54,11 @@ pub(crate) struct Member {
 impl Members {
     /// These servers; an answer may take so long.
     pub(crate) fn new(endpoints: Vec<Endpoint>, limit: Duration) -> Self {
-        let here = house::visitor();
+        let here = background::caller();
         let links = endpoints.into_iter().map(|endpoint| Link {
             wire: here.as_ref().and_then(|_| wire(&endpoint, limit)),
             near: here.clone().map(|here| Lane::new(endpoint.clone(), here)),
-            house: Lane::new(endpoint, house::handle().clone()),
+            house: Lane::new(endpoint, background::handle().clone()),
         });
         Self { links: links.collect(), current: watch::Sender::new(0) }
     }

@@ -19,7 +19,7 @@ use crate::value::Value;
 use crate::watches::Watches;
 use lockkeeper_core::{
     Abilities, Ahead, Claim, ClaimId, Clock, Crowded, Demand, Joined, Kept, Left, LockName, LockView, Place,
-    Queue, Renewal, Result, house,
+    Queue, Renewal, Result, background,
 };
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -69,7 +69,7 @@ impl Etcd {
             graves: Graves::default(),
             search_is_slow: AtomicBool::new(false),
         });
-        let house = house::handle();
+        let house = background::handle();
         let tasks = vec![
             house.spawn(lease.run()),
             house.spawn(stream::run(client, watches)),
@@ -90,7 +90,7 @@ impl Drop for Etcd {
     fn drop(&mut self) {
         if self.stop() {
             let parts = Arc::clone(&self.parts);
-            house::handle().spawn(async move { parts.revoke().await });
+            background::handle().spawn(async move { parts.revoke().await });
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::generated::request_op::Request;
 use crate::generated::response_op::Response;
 use crate::generated::{RequestOp, TxnRequest, TxnResponse};
 use futures_util::future::join_all;
-use lockkeeper_core::{Batch, Batcher, LockName, house, send_apart};
+use lockkeeper_core::{Batch, Batcher, LockName, background, send_apart};
 use std::sync::Arc;
 use tokio::runtime::{Handle, Id};
 use tonic::Status;
@@ -34,7 +34,7 @@ pub(crate) struct Together {
 
 impl Together {
     pub(crate) fn new(client: &Arc<Client>) -> Self {
-        let house = house::handle();
+        let house = background::handle();
         let batcher = |runtime: &Handle| Batcher::new(Nested(Arc::clone(client)), runtime.clone(), AT_ONCE);
         let here = Handle::try_current().ok().filter(|here| here.id() != house.id());
         Self { near: here.map(|here| (here.id(), batcher(&here))), house: batcher(house) }

@@ -12,7 +12,7 @@ use crate::view;
 use crate::wake::Watching;
 use lockkeeper_core::{
     Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Kept, Left, LockName, LockView, Moment,
-    Place, Queue, Renewal, Result, grant, house,
+    Place, Queue, Renewal, Result, background, grant,
 };
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -192,7 +192,7 @@ impl Queue for Files {
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
         let (shards, prefix) = (Arc::clone(&self.shards), prefix.to_owned());
-        let listed = house::handle().spawn_blocking(move || view::list(&shards, &prefix, at_most)).await;
+        let listed = background::handle().spawn_blocking(move || view::list(&shards, &prefix, at_most)).await;
         listed.map_err(|error| Error::temporary(ENGINE, "list locks", error))?
     }
 

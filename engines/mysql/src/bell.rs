@@ -8,7 +8,7 @@
 use crate::config::Settings;
 use crate::fault::cut;
 use crate::wire::Wire;
-use lockkeeper_core::{ClaimId, Result, house};
+use lockkeeper_core::{ClaimId, Result, background};
 use lockkeeper_sql_common::Waiters;
 use mysql_async::prelude::Queryable;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ async fn listen(settings: &Settings, name: &str, waiters: &Waiters, rung: &Notif
 
 /// A connection that has this user lock.
 async fn holding(settings: &Settings, name: String) -> Result<Arc<Wire>> {
-    let wire = Wire::open(settings, house::handle()).await?;
+    let wire = Wire::open(settings, background::handle()).await?;
     let got: Option<u8> = wire
         .run_within(
             "hang the bell",

@@ -29,7 +29,7 @@ impl Holders {
     pub(crate) fn open(settings: &Arc<Settings>, texts: Texts) -> Arc<Self> {
         let pool = Pool::new(settings, Home::House, 2);
         let holders = Arc::new(Self { pool, texts, closed: AtomicBool::new(false) });
-        lockkeeper_core::house::handle().spawn(clean(Arc::downgrade(&holders)));
+        lockkeeper_core::background::handle().spawn(clean(Arc::downgrade(&holders)));
         holders
     }
 

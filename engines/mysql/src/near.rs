@@ -7,7 +7,7 @@ use crate::pool::Pool;
 use crate::request::{Value, params};
 use crate::session::{Session, Use, insist};
 use crate::wire::{ToItsEnd, Work};
-use lockkeeper_core::{Result, house};
+use lockkeeper_core::{Result, background};
 use mysql_async::prelude::Queryable;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -33,7 +33,7 @@ impl Writer {
                 let _kept = kept;
                 insist(|| session.run(doing, statement, &values)).await
             });
-            return ToItsEnd::of(request, house::handle()).await;
+            return ToItsEnd::of(request, background::handle()).await;
         }
         let text = self.near.statements[statement].as_str();
         let work: Work<Said> = Box::new(move |conn| {

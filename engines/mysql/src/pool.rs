@@ -2,7 +2,7 @@
 
 use crate::config::Settings;
 use crate::wire::{Wire, Work};
-use lockkeeper_core::{Result, house};
+use lockkeeper_core::{Result, background};
 use mysql_async::prelude::Queryable;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ impl Pool {
             }
         }
         match self.home {
-            Home::House => Wire::open(&self.settings, house::handle()).await,
+            Home::House => Wire::open(&self.settings, background::handle()).await,
             Home::Caller => Wire::open(&self.settings, &Handle::current()).await,
         }
     }

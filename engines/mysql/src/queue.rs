@@ -10,7 +10,7 @@ use crate::wire::{self, Work};
 use crate::{bell, keep, request, text};
 use lockkeeper_core::{
     Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Kept, Left, LockName, LockView, Place,
-    Queue, Renewal, Result, Shape, Token, grant, house,
+    Queue, Renewal, Result, Shape, Token, background, grant,
 };
 use lockkeeper_sql_common::{ClaimRow, Seen, Waiter, Waiters, lock_views};
 use mysql_async::prelude::Queryable;
@@ -51,15 +51,15 @@ impl TableQueue {
         let quick = Arc::new(Pool::new(&settings, Home::Caller, settings.connections));
         let bell = bell::name();
         let rung = Arc::new(Notify::new());
-        house::handle().spawn(bell::hang(
+        background::handle().spawn(bell::hang(
             Arc::clone(&settings),
             bell.clone(),
             Arc::clone(&waiters),
             Arc::clone(&rung),
         ));
-        house::handle().spawn(answer(Arc::clone(&house_pool), bell.clone(), Arc::clone(&waiters), rung));
-        house::handle().spawn(look_after(Arc::clone(&house_pool), Arc::clone(&waiters)));
-        house::handle().spawn(clean(Arc::clone(&house_pool), Arc::clone(&waiters)));
+        background::handle().spawn(answer(Arc::clone(&house_pool), bell.clone(), Arc::clone(&waiters), rung));
+        background::handle().spawn(look_after(Arc::clone(&house_pool), Arc::clone(&waiters)));
+        background::handle().spawn(clean(Arc::clone(&house_pool), Arc::clone(&waiters)));
         let alone = Alone::new(&settings, &quick);
         Ok(Self { quick, alone, house: house_pool, waiters, bell })
     }

@@ -10,7 +10,7 @@ use crate::wire::Work;
 use crate::{keep, text};
 use lockkeeper_core::{
     Abilities, Answer, Claim, ClaimId, Clock, Grant, Holder, Kept, Left, LockName, LockView, Race, Renewal,
-    Result, Token, house,
+    Result, Token, background,
 };
 use lockkeeper_sql_common::{ClaimRow, Lookout, Waiters, lock_views};
 use mysql_async::prelude::Queryable;
@@ -63,9 +63,9 @@ pub(crate) struct Rows {
 impl Rows {
     pub(crate) fn open(settings: Arc<Settings>) -> Self {
         let house_pool = Arc::new(Pool::new(&settings, Home::House, 2));
-        house::handle().spawn(clean(Arc::downgrade(&house_pool)));
+        background::handle().spawn(clean(Arc::downgrade(&house_pool)));
         let lookout = Arc::new(Lookout::default());
-        house::handle().spawn(look_out(Arc::clone(&house_pool), Arc::clone(&lookout)));
+        background::handle().spawn(look_out(Arc::clone(&house_pool), Arc::clone(&lookout)));
         let quick = Arc::new(Pool::new(&settings, Home::Caller, settings.connections));
         Self {
             lane: Lane::new(&settings, &quick, &TEXTS),

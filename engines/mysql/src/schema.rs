@@ -3,7 +3,7 @@
 use crate::config::Settings;
 use crate::fault::ENGINE;
 use crate::wire::Wire;
-use lockkeeper_core::{Error, Result, house};
+use lockkeeper_core::{Error, Result, background};
 use mysql_async::prelude::Queryable;
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub(crate) async fn create(
     text: &'static str,
     newest: &'static str,
 ) -> Result<Arc<Wire>> {
-    let wire = Wire::open(settings, house::handle()).await?;
+    let wire = Wire::open(settings, background::handle()).await?;
     let there: u64 = wire
         .run(
             "look for the tables",

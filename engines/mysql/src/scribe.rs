@@ -9,7 +9,7 @@ use crate::text;
 use crate::user_lock::key;
 use crate::wire::{Work, statement};
 use futures_util::FutureExt as _;
-use lockkeeper_core::{Claim, ClaimId, Clock, Holder, LockName, Moment, NameMap, Result, Token, house};
+use lockkeeper_core::{Claim, ClaimId, Clock, Holder, LockName, Moment, NameMap, Result, Token, background};
 use mysql_async::prelude::Queryable;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -54,7 +54,7 @@ impl Scribe {
             granted: Notify::new(),
             closed: AtomicBool::new(false),
         });
-        house::handle().spawn(write_in_the_end(Arc::downgrade(&scribe)));
+        background::handle().spawn(write_in_the_end(Arc::downgrade(&scribe)));
         scribe
     }
 

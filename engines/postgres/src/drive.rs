@@ -2,7 +2,7 @@
 
 use crate::session::Messages;
 use lockkeeper_core::drive::{Drive, Moves, Stream};
-use lockkeeper_core::{Lifeline, house};
+use lockkeeper_core::{Lifeline, background};
 use rustix::event::epoll;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -47,7 +47,7 @@ pub(crate) struct End {
 impl End {
     /// The lifeline also ends when the server hangs up.
     pub(crate) fn of(hangup: Hangup, lifeline: Lifeline) -> Self {
-        let watch = house::handle().spawn(hangup.ends(lifeline.clone())).abort_handle();
+        let watch = background::handle().spawn(hangup.ends(lifeline.clone())).abort_handle();
         Self { lifeline, watch }
     }
 }

@@ -8,7 +8,7 @@ use crate::styles::QUEUE;
 use crate::wake;
 use lockkeeper_core::{
     Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Kept, Left, LockName, LockView, Place,
-    Queue, Renewal, Result, Shape, Token, grant, house,
+    Queue, Renewal, Result, Shape, Token, background, grant,
 };
 use lockkeeper_sql_common::{ClaimRow, Waiters, lock_views};
 use std::collections::HashSet;
@@ -57,9 +57,9 @@ impl TableQueue {
         let listen = format!("LISTEN {channel}");
         let links = Arc::new(Links::new(&settings, STATEMENTS, RAISE, &listen, Some(sender)));
         links.house().session().await?;
-        house::handle().spawn(wake::hand_out(messages, Arc::clone(&waiters)));
-        house::handle().spawn(wake::look_after(Arc::clone(&links), Arc::clone(&waiters)));
-        house::handle().spawn(wake::clean(Arc::clone(&links), Arc::clone(&waiters)));
+        background::handle().spawn(wake::hand_out(messages, Arc::clone(&waiters)));
+        background::handle().spawn(wake::look_after(Arc::clone(&links), Arc::clone(&waiters)));
+        background::handle().spawn(wake::clean(Arc::clone(&links), Arc::clone(&waiters)));
         Ok(Self { links, waiters, channel })
     }
 

@@ -5,7 +5,7 @@
 use crate::config::Settings;
 use crate::fault::ENGINE;
 use crate::link::Link;
-use lockkeeper_core::{ClaimId, Clock, Error, Holder, LockName, LockView, Result, house};
+use lockkeeper_core::{ClaimId, Clock, Error, Holder, LockName, LockView, Result, background};
 use lockkeeper_sql_common::{ClaimRow, Connection, Hold, Holds, lock_views};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -63,8 +63,8 @@ impl Roll {
             calls: Mutex::default(),
             closed: AtomicBool::new(false),
         });
-        house::handle().spawn(listen(Arc::clone(&roll), messages, Arc::clone(holds)));
-        house::handle().spawn(attend(Arc::clone(&roll), style == "session"));
+        background::handle().spawn(listen(Arc::clone(&roll), messages, Arc::clone(holds)));
+        background::handle().spawn(attend(Arc::clone(&roll), style == "session"));
         Ok(roll)
     }
 

@@ -12,7 +12,7 @@ use crate::styles::ROW;
 use futures_util::future::try_join_all;
 use lockkeeper_core::{
     Abilities, Answer, Batcher, Claim, ClaimId, Clock, Crowded, Grant, Holder, Kept, Left, LockName,
-    LockView, Race, Renewal, Result, Token, house,
+    LockView, Race, Renewal, Result, Token, background,
 };
 use lockkeeper_sql_common::{ClaimRow, Lookout, Waiter, Waiters, lock_views};
 use std::collections::HashSet;
@@ -75,9 +75,9 @@ impl Rows {
     pub(crate) async fn open(settings: Arc<Settings>) -> Result<Self> {
         let links = Arc::new(Links::new(&settings, STATEMENTS, RAISE, "", None));
         links.house().session().await?;
-        house::handle().spawn(clean(Arc::downgrade(&links)));
+        background::handle().spawn(clean(Arc::downgrade(&links)));
         let lookout = Arc::new(Lookout::default());
-        house::handle().spawn(look_out(Arc::clone(&links), Arc::clone(&lookout)));
+        background::handle().spawn(look_out(Arc::clone(&links), Arc::clone(&lookout)));
         Ok(Self {
             takes: Takes::together(&links),
             frees: Frees::together(&links),
@@ -162,7 +162,7 @@ fn home() -> Handle {
     let here = Handle::current();
     match here.runtime_flavor() {
         RuntimeFlavor::MultiThread => here,
-        _ => house::handle().clone(),
+        _ => background::handle().clone(),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::drive::{self, Hangup};
 use crate::fault::{ENGINE, could_not_connect, fault, too_late};
 use crate::messages::{Numbers, number};
 use lockkeeper_core::drive::{Moves, Stream, once_more, open_on};
-use lockkeeper_core::{Error, Lifeline, Result, house};
+use lockkeeper_core::{Error, Lifeline, Result, background};
 use lockkeeper_sql_common::dial;
 use std::io;
 use std::pin::pin;
@@ -84,7 +84,7 @@ impl Session {
         messages: Messages,
     ) -> Result<Arc<Self>> {
         let purpose = Purpose { statements, messages, ..Purpose::default() };
-        Self::open_at(house::handle(), settings, purpose).await
+        Self::open_at(background::handle(), settings, purpose).await
     }
 
     /// Opens a connection that lives on the caller's runtime, where a request needs no switch of threads, which is

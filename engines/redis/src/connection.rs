@@ -48,7 +48,7 @@ impl Words for Request {
 pub(crate) enum Connection {
     /// The driver's, on a task of its own: it listens, or is encrypted.
     Driver(MultiplexedConnection),
-    /// Driven by whoever asks, who then needs no other task, and watched by the house, which needs no timer for each request.
+    /// Driven by whoever asks, who then needs no other task, and watched by the background, which needs no timer for each request.
     Wire(Wire<Value>, Arc<Watched>),
 }
 

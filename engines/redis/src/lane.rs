@@ -7,7 +7,7 @@ use crate::link::{Dial, Ears, Link};
 use crate::lua::Request;
 use crate::target::{Sentinels, Target, spot};
 use crate::together::{Ask, Together};
-use lockkeeper_core::house;
+use lockkeeper_core::background;
 use redis::{Cmd, RedisResult, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,13 +115,13 @@ impl Lanes {
         ears: Arc<Ears>,
     ) -> RedisResult<(Self, Option<Lane>)> {
         let plan = Plan::new(config, time_limit, ears);
-        let house = plan.lane(house::handle(), true).await?;
-        let near = match house::visitor() {
+        let house = plan.lane(background::handle(), true).await?;
+        let near = match background::caller() {
             Some(here) => Some((here.id(), plan.lane(&here, false).await?)),
             None => None,
         };
         let spare =
-            if config.wait_replicas > 0 { Some(plan.lane(house::handle(), false).await?) } else { None };
+            if config.wait_replicas > 0 { Some(plan.lane(background::handle(), false).await?) } else { None };
         Ok((Self { house, near }, spare))
     }
 
@@ -198,7 +198,7 @@ impl<'a> Plan<'a> {
     fn new(config: &'a Config, time_limit: Duration, ears: Arc<Ears>) -> Self {
         let sentinels = match &config.topology {
             Topology::Sentinel { sentinels, master } => Some(Arc::new(Sentinels::watch(
-                house::handle(),
+                background::handle(),
                 sentinels,
                 config.sentinel_greeting.clone(),
                 master,

@@ -53,7 +53,7 @@ use crate::together::Together;
 use crate::wake::{Flights, Waiters};
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{
-    Abilities, ClaimId, CrashFrees, Engine, MIN_TTL, QueueEngine, RaceEngine, Result, house,
+    Abilities, ClaimId, CrashFrees, Engine, MIN_TTL, QueueEngine, RaceEngine, Result, background,
 };
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -125,7 +125,7 @@ async fn open_queue(config: &Config, time_limit: Duration, channel: String) -> R
         heard: Box::new(move |message| queue::hear(&hearing, message)),
         back: Box::new(move || {
             if let Some(queue) = listener(&looking) {
-                house::handle().spawn(async move { queue.look_at_all().await });
+                background::handle().spawn(async move { queue.look_at_all().await });
             }
         }),
     };

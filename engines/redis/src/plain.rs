@@ -18,7 +18,7 @@ use crate::view;
 use crate::wake::{Flights, Standing, Waiters};
 use lockkeeper_core::{
     Abilities, Answer, Claim, ClaimId, Clock, Error, Grant, Kept, Left, LockName, LockView, Race, Renewal,
-    Result, house,
+    Result, background,
 };
 use redis::{RedisError, RedisResult, Value};
 use std::sync::{Arc, LazyLock};
@@ -109,7 +109,7 @@ impl RedisPlain {
         let Ok(id) = id.parse() else { return };
         if !self.waiters.tell(id, Standing::Holds) {
             let (plain, name) = (Arc::clone(self), LockName::from_engine(name));
-            house::handle().spawn(async move {
+            background::handle().spawn(async move {
                 let _ = plain.pass(&name).await;
             });
         }
@@ -181,7 +181,7 @@ impl RedisPlain {
 
     /// The task of an attempt has gone while it was under way with others, and its leave may have come before it.
     pub(crate) fn undo(self: Arc<Self>, attempt: AttemptAlone) {
-        house::handle().spawn(async move {
+        background::handle().spawn(async move {
             // If it fails nobody renews the claim, so it will expire.
             let _ = Shared(self).leave(&attempt.claim).await;
         });

@@ -4,7 +4,7 @@ use crate::failure::may_pass;
 use crate::lane::{Lane, Lanes};
 use crate::link::gone;
 use crate::lua::Request;
-use lockkeeper_core::{Batch, Batcher, house, send_apart};
+use lockkeeper_core::{Batch, Batcher, background, send_apart};
 use redis::{RedisResult, Value};
 use std::fmt;
 use std::hash::Hash;
@@ -58,7 +58,7 @@ impl<A: Ask> Together<A> {
             Batcher::new(down, runtime.clone(), AT_ONCE)
         };
         Self(Some(Ways {
-            house: batcher(lanes.house(), house::handle()),
+            house: batcher(lanes.house(), background::handle()),
             near: lanes.near().map(|lane| batcher(lane, &Handle::current())),
         }))
     }

@@ -3,7 +3,7 @@
 use crate::ENGINE;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use lockkeeper_core::{BoxFuture, Error, house};
+use lockkeeper_core::{BoxFuture, Error, background};
 use lockkeeper_redis::parts::{Check, Dial, Ears, Greeting, Link, Request, Spot, Target};
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisError, RedisResult, Value};
@@ -57,7 +57,7 @@ impl Nodes {
                     ears: Some(Arc::clone(ears)),
                     check: Some(check.clone()),
                 };
-                Link::start_unconnected(house::handle(), dial)
+                Link::start_unconnected(background::handle(), dial)
             })
             .collect();
         let nodes = Self { links, time_limit };
@@ -121,7 +121,7 @@ impl Nodes {
         let limit = self.time_limit;
         let questions = nodes.map(|node| {
             let asked = self.links.get(node).filter(|link| link.is_up()).map(|link| question(link.clone()));
-            house::handle().spawn(async move {
+            background::handle().spawn(async move {
                 let Some(asked) = asked else { return (node, Err(down())) };
                 let answer = tokio::time::timeout(limit, asked).await;
                 (node, answer.unwrap_or_else(|_| Err(down())))

@@ -8,7 +8,7 @@ use crate::view;
 use futures_util::FutureExt as _;
 use lockkeeper_core::{
     Abilities, Answer, Claim, ClaimId, Clock, Demand, Error, Grant, Kept, Left, LockName, LockView, Moment,
-    Race, Renewal, Result, Token, house,
+    Race, Renewal, Result, Token, background,
 };
 use lockkeeper_redis::parts::{HolderLine, Lookers, Lua, Patience, PlainKeys, Request, failure, integer};
 use rand::RngExt as _;
@@ -429,7 +429,7 @@ impl RedLock {
     /// Passes a wake on that reached nobody.
     pub(crate) fn pass(self: &Arc<Self>, name: LockName) {
         let lock = Arc::clone(self);
-        house::handle().spawn(async move {
+        background::handle().spawn(async move {
             let ask = || request(&scripts::PASS, &name);
             let mut answers = lock.nodes.ask(0..lock.nodes.len(), ask);
             while answers.next().await.is_some() {}

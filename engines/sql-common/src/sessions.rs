@@ -6,7 +6,7 @@ use crate::holds::{Hold, Holds, Reserved, Role};
 use crate::limits::Limits;
 use lockkeeper_core::{
     Abilities, Answer, Claim, ClaimId, Clock, Error, Grant, Kept, Left, Lifeline, LockName, LockView, Race,
-    Renewal, Result, Token, house,
+    Renewal, Result, Token, background,
 };
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -110,7 +110,7 @@ impl<S: Connections> Sessions<S> {
             waits: Mutex::default(),
             closed: AtomicBool::new(false),
         });
-        house::handle().spawn(expire(Arc::downgrade(&inner)));
+        background::handle().spawn(expire(Arc::downgrade(&inner)));
         Self(inner)
     }
 }
@@ -278,7 +278,7 @@ impl<S: Connections> Inner<S> {
         };
         let (sender, receiver) = oneshot::channel();
         let settled = Settled::begin(self, claim.id).await;
-        house::handle().spawn(wait(Arc::clone(self), claim.clone(), connection, sender, settled));
+        background::handle().spawn(wait(Arc::clone(self), claim.clone(), connection, sender, settled));
         match receiver.await {
             Ok(Ok(mut taken)) => {
                 if let Some((connection, token)) = taken.lock.take()

@@ -3,7 +3,7 @@
 //! A waiter of this engine is rung in memory. One of another process is rung by writing its claim's id into the FIFO
 //! which that process reads, beside the database. So 200 idle waiters cost nothing, and a release costs one write.
 
-use lockkeeper_core::{ClaimId, Error, Result, house};
+use lockkeeper_core::{ClaimId, Error, Result, background};
 use rustix::fs::{FileType, Mode, OFlags, mknodat};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -95,7 +95,7 @@ impl Wake {
         let reader = opened.and_then(|reader| std::fs::rename(&newborn, &path).map(|()| reader));
         let reader = reader.inspect_err(|_| drop(std::fs::remove_file(&newborn))).map_err(failed)?;
         let bells = Arc::<Bells>::default();
-        let reader = house::handle().spawn(listen(reader, Arc::clone(&bells))).abort_handle();
+        let reader = background::handle().spawn(listen(reader, Arc::clone(&bells))).abort_handle();
         Ok(Self { address, bells, database: database.to_owned(), reader })
     }
 
@@ -169,7 +169,7 @@ fn open_reader(path: &Path) -> std::io::Result<pipe::Receiver> {
     // Open for writing, too, so that it does not end when the last writer closes it.
     let nonblocking = OFlags::NONBLOCK.bits() as i32;
     let file = File::options().read(true).write(true).custom_flags(nonblocking).open(path)?;
-    let _house = house::handle().enter();
+    let _house = background::handle().enter();
     pipe::Receiver::from_file(file)
 }
 

@@ -6,8 +6,8 @@ use crate::jute::Reader;
 use crate::protocol::{self, Header, Request, Welcome, XID_AUTH, XID_EVENT, XID_SET_WATCHES};
 use crate::transport::{self, Incoming, Outgoing};
 use crate::wire::{Shared, Status};
+use lockkeeper_core::background;
 use lockkeeper_core::drive::{Drive, Moves};
-use lockkeeper_core::house;
 use rand::seq::SliceRandom as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -149,7 +149,7 @@ impl Link {
         };
         // Only whoever reads the bare socket can be another from one moment to the next.
         let socket = outgoing.shared_socket();
-        let drive = Arc::new(Drive::start(reading, moves, house::handle(), true));
+        let drive = Arc::new(Drive::start(reading, moves, background::handle(), true));
         let roaming = socket.is_some().then(|| Arc::clone(&drive));
         shared.open(socket, roaming, auth);
         let why = tokio::select! {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 pub(crate) fn start(common: &Arc<Common>) {
     let every = common.sessions.timeout() / 15;
     let common = Arc::downgrade(common);
-    lockkeeper_core::house::handle().spawn(async move {
+    lockkeeper_core::background::handle().spawn(async move {
         loop {
             tokio::time::sleep(every).await;
             let Some(common) = Weak::upgrade(&common) else { return };

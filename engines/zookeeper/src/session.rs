@@ -34,7 +34,7 @@ impl Session {
         // From here on the session is closed if this future is dropped.
         let mut session =
             Self { shared: Arc::clone(&shared), id: 0, timeout: Duration::ZERO, lifeline: Lifeline::new() };
-        lockkeeper_core::house::handle().spawn(crate::connection::run(shared, settings));
+        lockkeeper_core::background::handle().spawn(crate::connection::run(shared, settings));
         session.connected(patience).await?;
         (session.id, session.timeout) = session.shared.wire().identity();
         // The server has said how long it keeps the session before it was called connected.

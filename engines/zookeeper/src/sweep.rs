@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(crate) fn sweep_later(session: &Arc<Session>, directory: String, claim: Claim, limit: Duration) {
     // Must not keep the session alive.
     let session = Arc::downgrade(session);
-    lockkeeper_core::house::handle().spawn(async move {
+    lockkeeper_core::background::handle().spawn(async move {
         let mut pause = claim.ttl / 8;
         while pause <= claim.ttl * 2 {
             tokio::time::sleep(pause).await;

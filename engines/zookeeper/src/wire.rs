@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::protocol::Request;
 use lockkeeper_core::drive::Drive;
-use lockkeeper_core::{Clock, Lifeline, Moment, house};
+use lockkeeper_core::{Clock, Lifeline, Moment, background};
 use std::collections::{HashMap, VecDeque};
 use std::io::Write as _;
 use std::net::TcpStream as Socket;
@@ -333,7 +333,7 @@ impl Wire {
         let here = Handle::try_current().ok().map(|here| here.id());
         let in_a_row = if here == self.asker.0 { self.asker.1.saturating_add(1) } else { 1 };
         self.asker = (here, in_a_row);
-        let is_house = here == Some(house::handle().id());
+        let is_house = here == Some(background::handle().id());
         let moves = |drive: &&Arc<Drive>| drive.is_home() != is_house;
         self.drive.as_ref().filter(|_| here.is_some() && in_a_row >= MOVES_AFTER).filter(moves).cloned()
     }

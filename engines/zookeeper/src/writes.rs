@@ -9,7 +9,7 @@ use crate::protocol::{self, Acl, Created, Mode, Outcome, Request, Step};
 use crate::session::Session;
 use crate::sweep::sweep_later;
 use futures_util::future::join_all;
-use lockkeeper_core::{Batch, Batcher, Claim, house, send_apart};
+use lockkeeper_core::{Batch, Batcher, Claim, background, send_apart};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const AT_MOST: usize = 32;
 
 /// Sends writes, several together when there are many.
 pub(crate) fn batcher(acl: Vec<Acl>) -> Batcher<Writes> {
-    Batcher::new(Writes { acl }, house::handle().clone(), AT_ONCE)
+    Batcher::new(Writes { acl }, background::handle().clone(), AT_ONCE)
 }
 
 /// How writes travel together.
@@ -122,7 +122,7 @@ impl Batch for Writes {
         let Write { session, limit, what: What::Create { claim, directory, .. } } = ask else { return };
         match answer {
             Ok(Written::Made(made)) => {
-                house::handle().spawn(async move {
+                background::handle().spawn(async move {
                     let deleted = session.delete(&made.path, limit).await;
                     if let Err(Failure::Unknown(_) | Failure::NotSent(_)) = deleted {
                         sweep_later(&session, directory, claim, limit);

@@ -1,7 +1,7 @@
 //! Who drives while somebody asks: nobody waits for ever, whoever comes and goes.
 
 use super::{Drive, Moves};
-use crate::house;
+use crate::background;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -118,7 +118,7 @@ async fn one_who_drives_and_then_stands_still_is_replaced_by_the_house() {
 async fn who_asks_from_another_runtime_calls_the_driver_back() {
     let server = Server::start(&Handle::current(), false);
     assert_eq!(server.ask(1).await, 2);
-    let far = house::handle().spawn({
+    let far = background::handle().spawn({
         let server = Arc::clone(&server);
         async move { server.ask(2).await }
     });

@@ -4,7 +4,7 @@
 //! took a pair from 0.71 to 0.75 of the raw one.
 
 use super::Drive;
-use crate::house;
+use crate::background;
 use futures_util::task::AtomicWaker;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -169,7 +169,7 @@ impl Watched {
             self.watch.used.store(true, SeqCst);
         }
         if !self.watch.is_on.load(SeqCst) && !self.watch.is_on.swap(true, SeqCst) {
-            house::handle().spawn(watch(Arc::clone(&self.watch)));
+            background::handle().spawn(watch(Arc::clone(&self.watch)));
         }
         UnderWay { watched: self, request }
     }

@@ -1,6 +1,6 @@
 //! One inotify instance per process, read on the house's thread, rings the bells of those who wait.
 
-use lockkeeper_core::house;
+use lockkeeper_core::background;
 use rustix::fd::OwnedFd;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
@@ -40,12 +40,12 @@ fn instance() -> Result<Arc<Instance>, Errno> {
         return Ok(Arc::clone(instance));
     }
     let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-    let _on_house = house::handle().enter();
+    let _on_house = background::handle().enter();
     // Its successor is unsafe for the sake of types that could swap their descriptor; an `OwnedFd` cannot.
     #[allow(deprecated)]
     let events = AsyncFd::with_interest(events, Interest::READABLE).map_err(|_| Errno::NOMEM)?;
     let instance = Arc::new(Instance { events, bells: Mutex::default() });
-    house::handle().spawn(read_events(Arc::clone(&instance)));
+    background::handle().spawn(read_events(Arc::clone(&instance)));
     Ok(Arc::clone(slot.insert(instance)))
 }
 

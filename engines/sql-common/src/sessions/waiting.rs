@@ -1,7 +1,7 @@
 //! One wait for a session lock: in the server, and on the house runtime for a waiter that may go away.
 
 use super::{Connection, Connections, Inner, lock};
-use lockkeeper_core::{Claim, ClaimId, Error, LockName, Result, Token, house};
+use lockkeeper_core::{Claim, ClaimId, Error, LockName, Result, Token, background};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -16,7 +16,7 @@ impl<S: Connections> Drop for Taken<S> {
     fn drop(&mut self) {
         if let Some((connection, _)) = self.lock.take() {
             let (inner, name) = (Arc::clone(&self.inner), self.name.clone());
-            house::handle().spawn(async move { inner.free(&name, &connection).await });
+            background::handle().spawn(async move { inner.free(&name, &connection).await });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The lock keeper's house: one thread with its own runtime, on which renewals and lost signals run.
+//! The background runtime: one thread of lockkeeper's own, on which renewals and lost signals run.
 //!
 //! A user's executor may be blocked for seconds by a long computation; the locks must not be lost for that.
 //! So whatever keeps locks alive, engines' background connections included, lives here.
@@ -6,16 +6,16 @@
 use std::sync::OnceLock;
 use tokio::runtime::{Builder, Handle};
 
-static HOUSE: OnceLock<Handle> = OnceLock::new();
+static BACKGROUND: OnceLock<Handle> = OnceLock::new();
 
-/// The runtime of the house; starts its thread on first use.
+/// The background runtime; starts its thread on first use.
 ///
 /// Engines spawn on it what renewals need: connections, subscriptions, watches.
 ///
 /// # Panics
 /// When the system gives us no thread or no event queue at all.
 pub fn handle() -> &'static Handle {
-    HOUSE.get_or_init(|| {
+    BACKGROUND.get_or_init(|| {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .thread_name("lockkeeper")
@@ -30,16 +30,16 @@ pub fn handle() -> &'static Handle {
     })
 }
 
-/// The runtime we are on, if it is a user's and not the house's.
-pub fn visitor() -> Option<Handle> {
+/// The caller's runtime, if there is one and it is not the background's.
+pub fn caller() -> Option<Handle> {
     Handle::try_current().ok().filter(|here| here.id() != handle().id())
 }
 
 /// Where a keeper's background tasks run.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
-    /// On the house's thread.
-    House,
+    /// On the background runtime.
+    Background,
     /// On the runtime the keeper was made on, whose clock a test may pause.
     Caller(Handle),
 }
@@ -47,7 +47,7 @@ pub(crate) enum Place {
 impl Place {
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         match self {
-            Self::House => handle().spawn(task),
+            Self::Background => handle().spawn(task),
             Self::Caller(handle) => handle.spawn(task),
         };
     }
