@@ -22,7 +22,7 @@ mod deadlock;
 mod departure;
 pub mod drive;
 mod election;
-mod engine;
+pub mod engine;
 mod error;
 pub mod grant;
 mod guard;

@@ -147,6 +147,8 @@ pub(crate) fn pause(ttl: Duration) -> Duration {
     ttl.mul_f64(rand::rng().random_range(0.01..0.05))
 }
 
+impl<Q: Queue> crate::engine::sealed::Sealed for QueueEngine<Q> {}
+
 impl<Q: Queue> Engine for QueueEngine<Q> {
     fn abilities(&self) -> Abilities {
         self.0.abilities()

@@ -120,6 +120,8 @@ impl<R: Race> RaceEngine<R> {
     }
 }
 
+impl<R: Race> crate::engine::sealed::Sealed for RaceEngine<R> {}
+
 impl<R: Race> Engine for RaceEngine<R> {
     fn abilities(&self) -> Abilities {
         self.0.abilities()
