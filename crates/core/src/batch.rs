@@ -1,68 +1,58 @@
-//! Requests of many tasks that travel together: whoever comes while all requests are under way goes with the next one.
+//! Requests of many tasks that share one round trip or one commit.
 //!
-//! Where the server's or the driver's work per request is what costs, this is what makes 64 tasks on 64 locks cheap. A
-//! task that comes alone pays nothing for it: its request goes at once, on its own, in the task itself. Where several have
-//! come together, the next ones all gather, and go as soon as whoever is ready has asked.
+//! A task's request joins those that wait. A small number of *flights* is under way at a time; each takes what waits,
+//! sends it as one request, and goes on until nothing waits any more. So a request on an idle connection goes at once,
+//! and the more tasks there are, the more requests travel together.
 
 use futures_util::future::join_all;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
-use tokio::time::timeout;
 
-/// Who has gathered for so long does not wait for the requests under way: their tasks may be alive and yet not run, such
-/// as a branch of a `select!` whose other branch does something else.
-const PATIENCE: Duration = Duration::from_millis(500);
-
-/// How an engine sends several asks as one request.
+/// How an engine sends several requests as one.
 pub trait Batch: Send + Sync + 'static {
-    /// What one task asks.
-    type Ask: Send + Sync + 'static;
+    /// What one task requests.
+    type Request: Send + Sync + 'static;
     /// What it gets.
-    type Answer: Send + 'static;
+    type Reply: Send + 'static;
 
-    /// How many may travel together at most.
+    /// How many requests may travel together.
     fn at_most(&self) -> usize;
 
-    /// Sends the asks, of which there is at least one, and gives one answer to each, in their order. A failure of the
-    /// request is an answer to each.
-    fn send(&self, asks: &[Self::Ask]) -> impl Future<Output = Vec<Self::Answer>> + Send;
+    /// Sends the requests, of which there is at least one, and returns one reply to each, in their order. A failure is a
+    /// reply to each.
+    fn send(&self, requests: &[Self::Request]) -> impl Future<Output = Vec<Self::Reply>> + Send;
 
-    /// Sends the ask of one who came alone: the same, where that is cheaper to say.
-    fn send_alone(&self, ask: Self::Ask) -> impl Future<Output = Option<Self::Answer>> + Send {
-        async move { self.send(&[ask]).await.pop() }
-    }
-
-    /// The task has gone while its ask was under way with others. An engine in which a later request could have
-    /// overtaken this one undoes here what it did.
-    fn unheard(&self, ask: Self::Ask, answer: Self::Answer) {
-        drop((ask, answer));
+    /// The task has gone while its request was under way. An engine in which a later request could have overtaken this one
+    /// undoes here what it did.
+    fn abandoned(&self, request: Self::Request, reply: Self::Reply) {
+        drop((request, reply));
     }
 }
 
-/// Sends asks that must not all go in one request, group by group and all groups at once: a group is of one kind, and no
-/// place is in it twice. One answer to each ask, in their order. `kind_and_place` says what an ask is and where it goes.
+/// Sends requests that must not all travel in one, group by group and all groups at once: a group is of one kind, and no
+/// place is in it twice. One reply to each request, in their order. `kind_and_place` says what a request is and where it
+/// goes.
 ///
 /// Cancel safety: as that of what `send` makes.
 pub async fn send_apart<'a, A, K: Copy + Hash + Eq, P: Hash + Eq, R, F: Future<Output = Vec<R>>>(
-    asks: &'a [A],
+    requests: &'a [A],
     kind_and_place: impl Fn(&'a A) -> (K, P),
     send: impl Fn(Vec<&'a A>) -> F,
 ) -> Vec<R> {
-    let groups = apart(asks.iter().map(kind_and_place));
-    let sent = groups.iter().map(|group| send(group.iter().map(|index| &asks[*index]).collect()));
-    let answers = join_all(sent).await.into_iter().flatten();
-    let mut answers: Vec<(usize, R)> = groups.iter().flatten().copied().zip(answers).collect();
-    answers.sort_unstable_by_key(|(index, _)| *index);
-    answers.into_iter().map(|(_, answer)| answer).collect()
+    let groups = apart(requests.iter().map(kind_and_place));
+    let sent = groups.iter().map(|group| send(group.iter().map(|index| &requests[*index]).collect()));
+    let replies = join_all(sent).await.into_iter().flatten();
+    let mut replies: Vec<(usize, R)> = groups.iter().flatten().copied().zip(replies).collect();
+    replies.sort_unstable_by_key(|(index, _)| *index);
+    replies.into_iter().map(|(_, reply)| reply).collect()
 }
 
-/// The groups, by the numbers of their members: those who come to a place for the first time, for the second time…
+/// The groups, by the indices of their members: the first request for each place, the second for each place…
 fn apart<K: Copy + Hash + Eq, P: Hash + Eq>(places: impl Iterator<Item = (K, P)>) -> Vec<Vec<usize>> {
     let (mut groups, mut times) = (Vec::<(K, usize, Vec<usize>)>::new(), HashMap::new());
     for (index, (kind, place)) in places.enumerate() {
@@ -76,7 +66,7 @@ fn apart<K: Copy + Hash + Eq, P: Hash + Eq>(places: impl Iterator<Item = (K, P)>
     groups.into_iter().map(|(_, _, group)| group).collect()
 }
 
-/// Gathers asks into batches; see the module.
+/// Gathers requests into batches; see the module.
 pub struct Batcher<B: Batch>(Arc<Inner<B>>);
 
 struct Inner<B: Batch> {
@@ -87,75 +77,40 @@ struct Inner<B: Batch> {
 }
 
 struct State<B: Batch> {
-    under_way: usize,
-    /// How many of those under way are of tasks that came alone.
-    alone: usize,
-    /// How many of those under way have yet to take who gathered.
-    starting: usize,
-    gathered: VecDeque<Gathered<B>>,
-    /// Lately several came together. Then those who come first wait, too, until all who are ready to ask have asked: else
-    /// they would go alone again and again, and hold up the others.
-    crowded: bool,
+    flights: usize,
+    waiting: VecDeque<Waiting<B>>,
 }
 
-impl<B: Batch> State<B> {
-    /// Whether one more must start for all who have gathered; if so, it is counted as starting.
-    fn starts(&mut self, at_most: usize) -> bool {
-        let starts = self.gathered.len() > self.starting * at_most;
-        self.starting += usize::from(starts);
-        starts
-    }
-}
-
-struct Gathered<B: Batch> {
-    ask: B::Ask,
-    answer: oneshot::Sender<B::Answer>,
-}
-
-/// How an ask goes.
-enum Way<B: Batch> {
-    Alone(B::Ask),
-    /// It is sure to be taken if a request is under way, or starts, that no task can hold up.
-    Gathered {
-        answer: oneshot::Receiver<B::Answer>,
-        starts: bool,
-        is_sure: bool,
-    },
+struct Waiting<B: Batch> {
+    request: B::Request,
+    reply: oneshot::Sender<B::Reply>,
 }
 
 impl<B: Batch> Batcher<B> {
-    /// Batches that are sent on this runtime, as many at once as told: enough that few tasks do not wait for each
-    /// other, few enough that many gather.
+    /// Batches that are sent on this runtime, up to `at_once` at a time: enough that few tasks do not wait for each other, few
+    /// enough that many travel together.
     pub fn new(batch: B, runtime: Handle, at_once: usize) -> Self {
-        let state = State { under_way: 0, alone: 0, starting: 0, gathered: VecDeque::new(), crowded: false };
+        let state = State { flights: 0, waiting: VecDeque::new() };
         Self(Arc::new(Inner { batch, runtime, at_once: at_once.max(1), state: Mutex::new(state) }))
     }
 
-    /// Sends the ask, alone or with others. `None` if the runtime of the batches has ended.
+    /// Sends the request, with others if there are any. `None` if the runtime of the batches has ended.
     ///
-    /// Cancel safety: an ask that was not sent yet never will be; one that was may count.
-    pub async fn ask(&self, ask: B::Ask) -> Option<B::Answer> {
-        match self.0.way(ask) {
-            Way::Alone(ask) => {
-                let _turn = Turn(Arc::clone(&self.0));
-                self.0.batch.send_alone(ask).await
-            }
-            Way::Gathered { mut answer, starts, is_sure } => {
-                if starts {
-                    Flight::start(&self.0);
-                }
-                // Spares a timer.
-                if is_sure {
-                    return answer.await.ok();
-                }
-                loop {
-                    match timeout(PATIENCE, &mut answer).await {
-                        Ok(answer) => return answer.ok(),
-                        Err(_) => self.0.one_more(),
-                    }
-                }
-            }
+    /// Cancel safety: a request that was not sent yet never will be; one that was may count.
+    pub async fn request(&self, request: B::Request) -> Option<B::Reply> {
+        let (sender, reply) = oneshot::channel();
+        let starts = {
+            let mut state = self.0.state();
+            state.waiting.push_back(Waiting { request, reply: sender });
+            let starts = state.flights < self.0.at_once;
+            state.flights += usize::from(starts);
+            starts
+        };
+        if starts {
+            let flight = Flight { inner: Arc::clone(&self.0), is_over: false };
+            self.0.runtime.spawn(flight.run());
         }
+        reply.await.ok()
     }
 }
 
@@ -164,103 +119,46 @@ impl<B: Batch> Inner<B> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn at_most(&self) -> usize {
-        self.batch.at_most().max(1)
-    }
-
-    /// Sends those who have gathered, however many requests are under way.
-    fn one_more(self: &Arc<Self>) {
-        let mut state = self.state();
-        state.under_way += 1;
-        state.starting += 1;
-        drop(state);
-        Flight::start(self);
-    }
-
-    fn way(&self, ask: B::Ask) -> Way<B> {
-        let mut state = self.state();
-        let has_room = state.under_way < self.at_once;
-        if has_room && !state.crowded {
-            state.under_way += 1;
-            state.alone += 1;
-            return Way::Alone(ask);
-        }
-        let (sender, answer) = oneshot::channel();
-        state.gathered.push_back(Gathered { ask, answer: sender });
-        let starts = has_room && state.starts(self.at_most());
-        state.under_way += usize::from(starts);
-        Way::Gathered { answer, starts, is_sure: state.under_way > state.alone }
-    }
-
-    /// Those who travel next, without those who have gone. If there are none, the right to be under way ends here.
-    fn next(&self, starts: bool) -> Vec<Gathered<B>> {
-        let mut state = self.state();
-        let room = self.at_most().min(state.gathered.len());
-        let mut next = Vec::with_capacity(room);
-        while next.len() < room
-            && let Some(gathered) = state.gathered.pop_front()
+    /// The requests that travel next, without those whose task has gone. Ends the flight if there are none.
+    fn next(&self) -> Vec<Waiting<B>> {
+        let (mut state, mut next) = (self.state(), Vec::new());
+        while next.len() < self.batch.at_most().max(1)
+            && let Some(waiting) = state.waiting.pop_front()
         {
-            if !gathered.answer.is_closed() {
-                next.push(gathered);
+            if !waiting.reply.is_closed() {
+                next.push(waiting);
             }
         }
-        // Only one that has just started has let all who were ready gather.
-        state.crowded = next.len() > 1 || state.crowded && !(starts && next.len() == 1);
-        state.starting -= usize::from(starts);
-        state.under_way -= usize::from(next.is_empty());
+        state.flights -= usize::from(next.is_empty());
         next
     }
 
-    async fn send(&self, together: Vec<Gathered<B>>) {
-        let (asks, tasks): (Vec<_>, Vec<_>) =
-            together.into_iter().map(|gathered| (gathered.ask, gathered.answer)).unzip();
-        let answers = self.batch.send(&asks).await;
-        for ((ask, task), answer) in asks.into_iter().zip(tasks).zip(answers) {
-            if let Err(answer) = task.send(answer) {
-                self.batch.unheard(ask, answer);
+    async fn send(&self, together: Vec<Waiting<B>>) {
+        let (requests, tasks): (Vec<_>, Vec<_>) =
+            together.into_iter().map(|waiting| (waiting.request, waiting.reply)).unzip();
+        let replies = self.batch.send(&requests).await;
+        for ((request, task), reply) in requests.into_iter().zip(tasks).zip(replies) {
+            if let Err(reply) = task.send(reply) {
+                self.batch.abandoned(request, reply);
             }
         }
     }
 }
 
-/// The right of one who came alone to have a request under way. It passes to those who gathered, however the request
-/// ends: its task may be dropped, too.
-struct Turn<B: Batch>(Arc<Inner<B>>);
-
-impl<B: Batch> Drop for Turn<B> {
-    fn drop(&mut self) {
-        let mut state = self.0.state();
-        let starts = state.starts(self.0.at_most());
-        state.alone -= 1;
-        state.under_way -= usize::from(!starts);
-        drop(state);
-        if starts {
-            Flight::start(&self.0);
-        }
-    }
-}
-
-/// The right of those who gathered to have a request under way: one after the other, as long as there are any.
+/// Sends what waits, one batch after the other.
 struct Flight<B: Batch> {
     inner: Arc<Inner<B>>,
-    starts: bool,
-    landed: bool,
+    is_over: bool,
 }
 
 impl<B: Batch> Flight<B> {
-    fn start(inner: &Arc<Inner<B>>) {
-        let flight = Self { inner: Arc::clone(inner), starts: true, landed: false };
-        inner.runtime.spawn(flight.run());
-    }
-
     async fn run(mut self) {
-        // A runtime of several threads runs at once what is spawned last: whoever else is ready shall ask first.
+        // A runtime of several threads runs the task that was spawned last first: let the others that are ready join.
         yield_now().await;
         loop {
-            let next = self.inner.next(self.starts);
-            self.starts = false;
+            let next = self.inner.next();
             if next.is_empty() {
-                self.landed = true;
+                self.is_over = true;
                 return;
             }
             self.inner.send(next).await;
@@ -268,18 +166,16 @@ impl<B: Batch> Flight<B> {
     }
 }
 
-/// If it has not landed, the runtime has ended, and whoever gathered did so in vain.
+/// If it is not over, its runtime has ended, and nothing that waits will be sent.
 impl<B: Batch> Drop for Flight<B> {
     fn drop(&mut self) {
-        if self.landed {
-            return;
+        if !self.is_over {
+            let mut state = self.inner.state();
+            state.flights -= 1;
+            let stranded = std::mem::take(&mut state.waiting);
+            drop(state);
+            drop(stranded);
         }
-        let mut state = self.inner.state();
-        state.under_way -= 1;
-        state.starting -= usize::from(self.starts);
-        let stranded = std::mem::take(&mut state.gathered);
-        drop(state);
-        drop(stranded);
     }
 }
 
@@ -288,9 +184,9 @@ impl<B: Batch> fmt::Debug for Batcher<B> {
         let state = self.0.state();
         formatter
             .debug_struct("Batcher")
-            .field("under_way", &state.under_way)
-            .field("gathered", &state.gathered.len())
-            .finish_non_exhaustive()
+            .field("flights", &state.flights)
+            .field("waiting", &state.waiting.len())
+            .finish()
     }
 }
 
@@ -301,19 +197,19 @@ mod tests {
     use tokio::sync::Semaphore;
     use tokio::task::JoinHandle;
 
-    /// Answers with the size of the batch, once it may.
+    /// Replies with the size of the batch, once it may.
     #[derive(Clone, Default)]
     struct Slow(Arc<Log>);
 
     struct Log {
-        may_answer: Semaphore,
+        may_reply: Semaphore,
         sent: Mutex<Vec<Vec<u32>>>,
-        unheard: Mutex<Vec<u32>>,
+        abandoned: Mutex<Vec<u32>>,
     }
 
     impl Default for Log {
         fn default() -> Self {
-            Self { may_answer: Semaphore::new(0), sent: Mutex::default(), unheard: Mutex::default() }
+            Self { may_reply: Semaphore::new(0), sent: Mutex::default(), abandoned: Mutex::default() }
         }
     }
 
@@ -324,58 +220,33 @@ mod tests {
     }
 
     impl Batch for Slow {
-        type Ask = u32;
-        type Answer = usize;
+        type Request = u32;
+        type Reply = usize;
 
         fn at_most(&self) -> usize {
             3
         }
 
-        async fn send(&self, asks: &[u32]) -> Vec<usize> {
-            self.0.sent.lock().unwrap().push(asks.to_vec());
-            self.0.may_answer.acquire().await.unwrap().forget();
-            vec![asks.len(); asks.len()]
+        async fn send(&self, requests: &[u32]) -> Vec<usize> {
+            self.0.sent.lock().unwrap().push(requests.to_vec());
+            self.0.may_reply.acquire().await.unwrap().forget();
+            vec![requests.len(); requests.len()]
         }
 
-        fn unheard(&self, ask: u32, _: usize) {
-            self.0.unheard.lock().unwrap().push(ask);
+        fn abandoned(&self, request: u32, _: usize) {
+            self.0.abandoned.lock().unwrap().push(request);
         }
     }
 
-    #[tokio::test]
-    async fn while_many_come_together_nobody_goes_alone() {
-        let (slow, batcher) = batcher(2);
-        let tasks = ask(&batcher, 0..5).await;
-        slow.0.may_answer.add_permits(100);
-        for task in tasks {
-            task.await.unwrap().unwrap();
-        }
-        assert_eq!(slow.sent(), [vec![0], vec![1], vec![2, 3, 4]]);
-        let together = async |asks: Range<u32>| {
-            let tasks: Vec<_> = asks
-                .map(|ask| {
-                    let batcher = Arc::clone(&batcher);
-                    tokio::spawn(async move { batcher.ask(ask).await })
-                })
-                .collect();
-            for task in tasks {
-                task.await.unwrap().unwrap();
-            }
-        };
-        together(5..10).await;
-        assert_eq!(slow.sent()[3..], [vec![5, 6, 7], vec![8, 9]]);
-        together(10..11).await;
-        together(11..13).await;
-        assert_eq!(slow.sent()[5..], [[10], [11], [12]], "one who came alone has ended it");
-    }
-
-    /// Starts that many tasks, which ask one after the other.
-    async fn ask(batcher: &Arc<Batcher<Slow>>, asks: Range<u32>) -> Vec<JoinHandle<Option<usize>>> {
+    /// Starts one task for each request, and lets it run until its request is under way or waits.
+    async fn start(batcher: &Arc<Batcher<Slow>>, requests: Range<u32>) -> Vec<JoinHandle<Option<usize>>> {
         let mut tasks = Vec::new();
-        for ask in asks {
+        for request in requests {
             let batcher = Arc::clone(batcher);
-            tasks.push(tokio::spawn(async move { batcher.ask(ask).await }));
-            yield_now().await;
+            tasks.push(tokio::spawn(async move { batcher.request(request).await }));
+            for _ in 0..5 {
+                yield_now().await;
+            }
         }
         tasks
     }
@@ -395,46 +266,61 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_gets_its_own_answer_from_whatever_group_it_was_in() {
-        let asks = ["a", "b", "a", "c"];
+    async fn each_gets_its_own_reply_from_the_group_it_was_in() {
+        let requests = ["a", "b", "a", "c"];
         let send = async |group: Vec<&&str>| {
             let size = group.len();
-            group.into_iter().map(|ask| format!("{ask}{size}")).collect::<Vec<_>>()
+            group.into_iter().map(|request| format!("{request}{size}")).collect::<Vec<_>>()
         };
-        assert_eq!(send_apart(&asks, |ask| ((), *ask), send).await, ["a3", "b3", "a1", "c3"]);
+        assert_eq!(send_apart(&requests, |request| ((), *request), send).await, ["a3", "b3", "a1", "c3"]);
     }
 
     #[tokio::test]
-    async fn who_comes_alone_goes_at_once_and_who_comes_meanwhile_goes_together() {
+    async fn the_first_goes_at_once_and_those_that_come_meanwhile_go_together() {
         let (slow, batcher) = batcher(1);
-        let tasks = ask(&batcher, 0..6).await;
+        let tasks = start(&batcher, 0..6).await;
         assert_eq!(slow.sent(), [[0]]);
-        slow.0.may_answer.add_permits(3);
+        slow.0.may_reply.add_permits(3);
         let mut sizes = Vec::new();
         for task in tasks {
             sizes.push(task.await.unwrap().unwrap());
         }
         assert_eq!(sizes, [1, 3, 3, 3, 2, 2]);
         assert_eq!(slow.sent(), [vec![0], vec![1, 2, 3], vec![4, 5]]);
-        // And all is as in the beginning.
-        slow.0.may_answer.add_permits(1);
-        assert_eq!(batcher.ask(6).await, Some(1));
+        slow.0.may_reply.add_permits(1);
+        assert_eq!(batcher.request(6).await, Some(1), "all is as in the beginning");
     }
 
     #[tokio::test]
-    async fn as_many_requests_are_under_way_as_told() {
+    async fn requests_of_tasks_that_are_ready_together_travel_together() {
         let (slow, batcher) = batcher(2);
-        let _tasks = ask(&batcher, 0..4).await;
+        slow.0.may_reply.add_permits(100);
+        let tasks: Vec<_> = (0..3)
+            .map(|request| {
+                let batcher = Arc::clone(&batcher);
+                tokio::spawn(async move { batcher.request(request).await })
+            })
+            .collect();
+        for task in tasks {
+            assert_eq!(task.await.unwrap(), Some(3));
+        }
+        assert_eq!(slow.sent(), [[0, 1, 2]]);
+    }
+
+    #[tokio::test]
+    async fn no_more_flights_are_under_way_than_allowed() {
+        let (slow, batcher) = batcher(2);
+        let _tasks = start(&batcher, 0..4).await;
         assert_eq!(slow.sent(), [[0], [1]]);
     }
 
     #[tokio::test]
     async fn a_task_that_goes_before_its_turn_sends_nothing() {
         let (slow, batcher) = batcher(1);
-        let tasks = ask(&batcher, 0..3).await;
+        let tasks = start(&batcher, 0..3).await;
         tasks[1].abort();
         yield_now().await;
-        slow.0.may_answer.add_permits(2);
+        slow.0.may_reply.add_permits(2);
         for task in tasks {
             let _ = task.await;
         }
@@ -442,53 +328,35 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_that_goes_during_its_request_passes_the_turn_on() {
+    async fn a_reply_that_nobody_waits_for_is_handed_back_and_holds_up_nobody() {
         let (slow, batcher) = batcher(1);
-        let mut tasks = ask(&batcher, 0..2).await;
+        let mut tasks = start(&batcher, 0..2).await;
         tasks[0].abort();
-        slow.0.may_answer.add_permits(1);
+        yield_now().await;
+        slow.0.may_reply.add_permits(2);
         assert_eq!(tasks.remove(1).await.unwrap(), Some(1));
         assert_eq!(slow.sent(), [[0], [1]]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_task_that_is_never_run_holds_nobody_up_for_ever() {
-        let (slow, batcher) = batcher(1);
-        let mut idle = std::pin::pin!(batcher.ask(0));
-        assert!(timeout(Duration::ZERO, &mut idle).await.is_err());
-        slow.0.may_answer.add_permits(2);
-        assert_eq!(batcher.ask(1).await, Some(1));
-        assert_eq!(idle.await, Some(1));
-        while batcher.0.state().under_way > 0 {
-            yield_now().await;
-        }
+        assert_eq!(*slow.0.abandoned.lock().unwrap(), [0]);
     }
 
     #[tokio::test]
-    async fn an_answer_nobody_waits_for_is_handed_back() {
+    async fn a_task_that_is_not_polled_holds_up_nobody() {
         let (slow, batcher) = batcher(1);
-        let mut tasks = ask(&batcher, 0..3).await;
-        slow.0.may_answer.add_permits(1);
-        while slow.sent().len() < 2 {
-            yield_now().await;
-        }
-        tasks[1].abort();
-        yield_now().await;
-        slow.0.may_answer.add_permits(1);
-        assert_eq!(tasks.remove(2).await.unwrap(), Some(2));
-        assert_eq!(*slow.0.unheard.lock().unwrap(), [1]);
+        let mut idle = Box::pin(batcher.request(0));
+        assert!(futures_util::poll!(idle.as_mut()).is_pending());
+        slow.0.may_reply.add_permits(2);
+        assert!(batcher.request(1).await.is_some());
+        assert!(idle.await.is_some());
     }
 
     #[test]
-    fn the_end_of_the_runtime_is_an_answer_to_those_on_another() {
+    fn the_end_of_the_runtime_is_told_to_callers_on_another() {
         let [here, there] =
             [(); 2].map(|()| tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap());
-        let slow = Slow::default();
-        let batcher = Arc::new(Batcher::new(slow.clone(), there.handle().clone(), 1));
+        let batcher = Arc::new(Batcher::new(Slow::default(), there.handle().clone(), 1));
         here.block_on(async {
-            let mut tasks = ask(&batcher, 0..2).await;
+            let mut tasks = start(&batcher, 0..2).await;
             there.shutdown_background();
-            slow.0.may_answer.add_permits(1);
             assert_eq!(tasks.remove(1).await.unwrap(), None);
         });
     }
