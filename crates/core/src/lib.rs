@@ -8,6 +8,9 @@
 //! engine implement [`Queue`] (fair, first come first served) or [`Race`] (unfair) and nothing
 //! else; everything a user sees is built on those few verbs, once, here.
 
+#[cfg(not(unix))]
+compile_error!("lockkeeper runs on Linux and other Unix systems only; see docs/platforms.md");
+
 pub mod address;
 pub mod background;
 mod batch;

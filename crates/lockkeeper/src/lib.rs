@@ -10,8 +10,13 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Everything but the engines comes from `lockkeeper-core` and is re-exported here. Each engine is a cargo
-//! feature; [`engines`] lists what this build has.
+//! [`connect()`] opens the engine that a URL names and returns a [`Keeper`], which makes locks by name: [`Mutex`],
+//! [`RwLock`], [`Semaphore`], [`MultiLock`], [`Election`], [`Condition`]. Each of them returns a [`Guard`], whose
+//! [`state`](Guard::state), [`lost`](Guard::lost) and [`token`](Guard::token) say whether you still hold. Code without
+//! async uses [`blocking`].
+//!
+//! Each engine is a cargo feature; [`engines`] lists what this build has, [`register`] adds one of your own (see
+//! `lockkeeper_core::engine`).
 
 pub mod blocking;
 mod connect;
@@ -19,7 +24,11 @@ mod engines;
 
 pub use connect::{Connect, connect, default_url};
 pub use engines::{EngineInfo, engines, register};
-pub use lockkeeper_core::*;
+pub use lockkeeper_core::{
+    Abilities, ClaimView, Condition, CrashFrees, DEFAULT_TTL, Demand, Election, Error, Guard, Holder, Keeper,
+    LockView, LostReason, MIN_TTL, MultiLock, Mutex, Owner, Result, RwLock, Semaphore, Standing, State,
+    Token, Waits, Wanted, deadlocks,
+};
 
 /// The README's example, compiled with the documentation's.
 #[cfg(doctest)]
