@@ -112,7 +112,7 @@ pub(crate) fn all() -> Vec<Case> {
         loss::a_claim_that_is_not_renewed_expires [];
         loss::a_late_renewal_does_not_revive [];
         loss::work_under_protection_is_cancelled_on_loss [];
-        loss::an_evicted_waiter_is_told [Fair];
+        loss::an_evicted_waiter_joins_again [Fair];
         faults::a_lost_reply_of_an_acquire_leaves_nothing [];
         faults::a_lost_reply_of_a_renewal_is_only_uncertain [];
         faults::a_lost_reply_of_a_release_still_frees [];

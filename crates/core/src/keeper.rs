@@ -14,6 +14,7 @@ use crate::multi::{MultiLock, Wanted};
 use crate::mutex::Mutex;
 use crate::name::{LockName, check_namespace};
 use crate::owner::Owner;
+use crate::queue::pause;
 use crate::renewal::{Renewals, Rounds};
 use crate::rwlock::RwLock;
 use crate::semaphore::Semaphore;
@@ -57,6 +58,7 @@ pub(crate) struct Inner {
     pub(crate) renewals: Arc<Renewals>,
     pub(crate) departures: Departures,
     closed: AtomicBool,
+    outage_limit: Duration,
 }
 
 /// The settings of a keeper; see [`Keeper::builder`].
@@ -66,6 +68,7 @@ pub struct Builder {
     ttl: Duration,
     namespace: String,
     holder: String,
+    outage_limit: Duration,
 }
 
 impl Builder {
@@ -85,6 +88,13 @@ impl Builder {
     /// Name shown to operators as the holder (default: the program's name).
     pub fn holder(mut self, holder: impl Into<String>) -> Self {
         self.holder = holder.into();
+        self
+    }
+
+    /// How long a wait without a limit of its own goes on while the engine does not reply (default one minute); then it
+    /// ends with a temporary error.
+    pub fn outage_limit(mut self, limit: Duration) -> Self {
+        self.outage_limit = limit;
         self
     }
 
@@ -120,6 +130,7 @@ impl Builder {
             renewals,
             departures,
             closed: AtomicBool::new(false),
+            outage_limit: self.outage_limit,
         })))
     }
 
@@ -145,7 +156,12 @@ impl Builder {
 
 impl Default for Builder {
     fn default() -> Self {
-        Self { ttl: DEFAULT_TTL, namespace: "lockkeeper".into(), holder: String::new() }
+        Self {
+            ttl: DEFAULT_TTL,
+            namespace: "lockkeeper".into(),
+            holder: String::new(),
+            outage_limit: Duration::from_secs(60),
+        }
     }
 }
 
@@ -286,6 +302,38 @@ pub(crate) enum Wait {
     Forever,
 }
 
+/// Since when the engine does not reply to a wait.
+#[derive(Debug, Default)]
+struct Outage {
+    since: Option<Moment>,
+    /// How many claims in a row failed in it.
+    failures: u32,
+}
+
+impl Outage {
+    /// A claim that is over: it may have joined meanwhile, which ended the outage, and failed after that.
+    fn note(&mut self, life: &Life, error: Option<&Error>, now: Moment) {
+        let has_joined = life.has_joined();
+        if has_joined {
+            *self = Self::default();
+        }
+        let is_away = match error {
+            Some(Error::Lost { reason, .. }) => *reason == LostReason::Expired,
+            Some(error) => error.is_temporary(),
+            None => has_joined && life.doubted(),
+        };
+        if is_away {
+            self.since.get_or_insert(now);
+            self.failures += 1;
+        }
+    }
+
+    /// Longer after each failure, at random so that many clients do not come back together.
+    fn next_pause(&self, ttl: Duration) -> Duration {
+        (pause(ttl) * 2u32.saturating_pow(self.failures)).min(ttl / 2)
+    }
+}
+
 /// What a face requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request<'a> {
@@ -324,10 +372,55 @@ impl Requester {
 }
 
 impl Keeper {
-    /// One acquire, walked: make the claim, arm its departure, let the engine do its part; the same departure
-    /// and renewal then go into the hold.
+    /// Acquires, with one claim after the other: a wait outlives its claim. What ends it is its own limit or, without
+    /// one, an engine that stays away for longer than the outage limit.
     pub(crate) async fn acquire(&self, request: Request<'_>) -> Result<Option<Arc<Hold>>> {
-        let claim = self.claim(&request)?;
+        let start = self.0.clock.now();
+        let ends_at = match request.wait {
+            Wait::Within(limit) => start.plus(limit),
+            Wait::Try | Wait::Forever => Moment::NEVER,
+        };
+        let mut outage = Outage::default();
+        loop {
+            let error = match self.acquire_once(&request, start, ends_at, &mut outage).await {
+                Err(error) if error.is_temporary() || error.is_lost() => error,
+                settled => return settled,
+            };
+            let now = self.0.clock.now();
+            let gives_up_at = match request.wait {
+                Wait::Try => now,
+                Wait::Within(_) => ends_at,
+                Wait::Forever => outage.since.map_or(Moment::NEVER, |since| since.plus(self.0.outage_limit)),
+            };
+            if now >= gives_up_at {
+                return Err(self.ended(error));
+            }
+            telemetry::joins_again(request.name, &error);
+            let pause = outage.next_pause(self.0.ttl);
+            self.0.clock.sleep_until(now.plus(pause).min(gives_up_at)).await;
+        }
+    }
+
+    /// The error of a wait that ends without a grant. A claim that was lost while it waited is no loss to the caller, who never
+    /// held.
+    fn ended(&self, error: Error) -> Error {
+        if error.is_lost() { self.stayed_away() } else { error }
+    }
+
+    fn stayed_away(&self) -> Error {
+        Error::temporary(self.abilities().engine, "wait for the lock", "the engine does not reply")
+    }
+
+    /// One claim, walked: make it, arm its departure, let the engine do its part; the same departure and renewal then go
+    /// into the hold.
+    async fn acquire_once(
+        &self,
+        request: &Request<'_>,
+        start: Moment,
+        ends_at: Moment,
+        outage: &mut Outage,
+    ) -> Result<Option<Arc<Hold>>> {
+        let claim = self.claim(request)?;
         // An engine on this machine may never have to wait; a loop of locks must not starve its neighbours.
         tokio::task::consume_budget().await;
         let span = telemetry::claiming(&claim);
@@ -339,25 +432,26 @@ impl Keeper {
         if !span.is_none() {
             acquiring = Box::pin(acquiring.instrument(span));
         }
-        let grant = match request.wait {
-            Wait::Try | Wait::Forever => acquiring.await?,
-            Wait::Within(limit) => tokio::select! {
-                grant = acquiring => grant?,
-                () = self.0.clock.sleep_until(asked.plus(limit)) => None,
-            },
+        let grant = tokio::select! {
+            grant = acquiring => grant,
+            () = self.0.clock.sleep_until(ends_at) => Ok(None),
         };
         let stay = attempt.stay;
-        let Some(grant) = grant else {
-            telemetry::not_granted(&stay.life.claim, self.0.clock.now().since(asked));
+        outage.note(&stay.life, grant.as_ref().err(), self.0.clock.now());
+        let Some(grant) = grant? else {
+            telemetry::not_granted(&stay.life.claim, self.0.clock.now().since(start));
+            let is_away = outage.since.is_some();
             stay.give_up().await;
-            return Ok(None);
+            return if is_away { Err(self.stayed_away()) } else { Ok(None) };
         };
         stay.start_lease(request.lease).await;
         let now = self.0.clock.now();
         if let Some(reason) = stay.life.lost_at(now) {
-            return Err(stay.life.error(reason));
+            let late = stay.life.error(reason);
+            outage.note(&stay.life, Some(&late), now);
+            return Err(late);
         }
-        telemetry::granted(&stay.life.claim, grant.token, now.since(asked), stay.life.deadline().since(now));
+        telemetry::granted(&stay.life.claim, grant.token, now.since(start), stay.life.deadline().since(now));
         Ok(Some(Arc::new(Hold::new(stay, grant.token, now))))
     }
 

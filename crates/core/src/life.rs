@@ -21,6 +21,8 @@ pub(crate) struct Life {
     trusted_until: AtomicU64,
     /// Nanoseconds on the clock; the end of a fixed lease.
     lease_ends: AtomicU64,
+    /// The engine has replied while the claim could be trusted.
+    has_joined: AtomicBool,
     /// The last renewal failed.
     doubted: AtomicBool,
     /// The lifeline it hangs on is in doubt.
@@ -45,6 +47,7 @@ impl Life {
             at_engine: AtomicBool::new(false),
             trusted_until: AtomicU64::new(0),
             lease_ends: AtomicU64::new(u64::MAX),
+            has_joined: AtomicBool::new(false),
             doubted: AtomicBool::new(false),
             cut: AtomicBool::new(false),
             reserve: AtomicU64::new(0),
@@ -79,7 +82,15 @@ impl Life {
     pub(crate) fn confirmed(&self, sent: Moment, ttl: Duration) {
         let until = sent.plus(ttl).minus(self.early(ttl));
         self.trusted_until.fetch_max(until.as_nanos(), SeqCst);
+        if self.clock.now() < until {
+            self.has_joined.store(true, SeqCst);
+        }
         self.doubted.store(false, SeqCst);
+    }
+
+    /// Whether the engine had the claim at some moment and said so in time.
+    pub(crate) fn has_joined(&self) -> bool {
+        self.has_joined.load(SeqCst)
     }
 
     /// A renewal failed: uncertain, not lost, until the deadline.
@@ -277,6 +288,13 @@ impl Attempt {
     /// Whether to wait if the claim does not fit now.
     pub fn may_wait(&self) -> bool {
         self.may_wait
+    }
+
+    /// Whether to send the same claim again after a temporary error: as long as enough of its TTL is left, counted from the first
+    /// send. A try that does not wait gives up sooner.
+    pub(crate) fn may_retry(&self, sent: Moment, tries: u32) -> bool {
+        let now = self.stay.life.clock().now();
+        if self.may_wait { now.since(sent) < self.claim().ttl / 2 } else { tries < crate::queue::TRIES }
     }
 
     /// To be called before the first byte is sent: from here on the engine may have the claim, and somebody

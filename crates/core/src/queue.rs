@@ -96,8 +96,8 @@ pub trait Queue: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct QueueEngine<Q>(pub Q);
 
-/// How often a join is sent again after a failure that may pass; it finds its own claim by the id.
-const JOIN_TRIES: u32 = 3;
+/// How often a join that does not wait is sent again after a temporary error; it finds its own claim by the id.
+pub(crate) const TRIES: u32 = 3;
 
 impl<Q: Queue> QueueEngine<Q> {
     async fn join(&self, attempt: &Attempt) -> Result<Joined> {
@@ -111,7 +111,7 @@ impl<Q: Queue> QueueEngine<Q> {
                     attempt.joined(sent, joined.lifeline.as_ref());
                     return Ok(joined);
                 }
-                Err(error) if error.is_temporary() && tries < JOIN_TRIES => {
+                Err(error) if error.is_temporary() && attempt.may_retry(sent, tries) => {
                     tries += 1;
                     tokio::time::sleep(pause(attempt.claim().ttl)).await;
                 }

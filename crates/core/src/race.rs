@@ -69,9 +69,6 @@ pub trait Race: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct RaceEngine<R>(pub R);
 
-/// How many failures that may pass in a row an attempt survives; its claim is found again by the id.
-const ATTEMPT_TRIES: u32 = 3;
-
 impl<R: Race> RaceEngine<R> {
     fn check(&self, demand: Demand) -> Result<()> {
         let abilities = self.0.abilities();
@@ -110,7 +107,7 @@ impl<R: Race> RaceEngine<R> {
                     }
                     return Ok(answer);
                 }
-                Err(error) if error.is_temporary() && tries < ATTEMPT_TRIES => {
+                Err(error) if error.is_temporary() && attempt.may_retry(sent, tries) => {
                     tries += 1;
                     tokio::time::sleep(pause(attempt.claim().ttl)).await;
                 }

@@ -46,6 +46,12 @@ pub(crate) fn not_granted(claim: &Claim, waited: Duration) {
     record("lockkeeper_wait_seconds", waited);
 }
 
+/// A wait goes on with a new claim, at the back of the queue.
+pub(crate) fn joins_again(lock: &str, error: &dyn Display) {
+    tracing::warn!(lock, %error, "the wait lost its claim; joining again at the back of the queue");
+    count("lockkeeper_joined_again_total");
+}
+
 /// A hold has ended, in whatever way.
 pub(crate) fn released(claim: &Claim, token: Token, held: Duration) {
     tracing::debug!(

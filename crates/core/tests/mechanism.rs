@@ -16,13 +16,17 @@ struct Unreliable {
     reply_after: Duration,
 }
 
+/// How long a wait outlives an engine that does not reply.
+const OUTAGE_LIMIT: Duration = Duration::from_secs(5);
+
 impl Unreliable {
     fn on(locks: &Memory) -> Self {
         Self { locks: locks.clone(), lose_joins: 0.into(), lose_looks: 0.into(), reply_after: Duration::ZERO }
     }
 
     fn keeper(self) -> Keeper {
-        Keeper::builder().ttl(Duration::from_secs(1)).build(Arc::new(QueueEngine(self))).unwrap()
+        let builder = Keeper::builder().ttl(Duration::from_secs(1)).outage_limit(OUTAGE_LIMIT);
+        builder.build(Arc::new(QueueEngine(self))).unwrap()
     }
 }
 
@@ -83,15 +87,38 @@ async fn a_join_whose_reply_is_lost_is_sent_again_and_finds_its_place() {
     assert!(keeper.inspect("m").await.unwrap().is_empty());
 }
 
-#[tokio::test]
-async fn a_join_that_never_answers_is_an_error_and_leaves_nothing() {
-    let locks = Memory::new();
+#[tokio::test(start_paused = true)]
+async fn a_join_without_a_reply_is_an_error_and_leaves_nothing() {
+    let locks = Memory::on_tokio_clock();
     let engine = Unreliable::on(&locks);
-    engine.lose_joins.store(3, SeqCst);
+    engine.lose_joins.store(usize::MAX, SeqCst);
     let keeper = engine.keeper();
+    let start = tokio::time::Instant::now();
+    assert!(keeper.mutex("m").try_lock().await.unwrap_err().is_temporary());
+    assert!(start.elapsed() < OUTAGE_LIMIT, "a try does not wait for it");
     assert!(keeper.mutex("m").lock().await.unwrap_err().is_temporary());
+    assert!(start.elapsed() > OUTAGE_LIMIT, "a wait goes on for a while: {:?}", start.elapsed());
+    let limit = Duration::from_secs(2);
+    assert!(keeper.mutex("m").lock_within(limit).await.unwrap_err().is_temporary(), "it did not time out");
     let other = Keeper::builder().build(locks.connect()).unwrap();
     other.mutex("m").lock().await.unwrap().release().await.unwrap();
+}
+
+/// An outage longer than the TTL ends the claim, but not the wait.
+#[tokio::test(start_paused = true)]
+async fn a_wait_outlives_an_outage_and_its_claim() {
+    let locks = Memory::on_tokio_clock();
+    let [holder, keeper] = [(); 2].map(|()| Keeper::builder().build(locks.connect()).unwrap());
+    let guard = holder.mutex("m").lock().await.unwrap();
+    let waiting = tokio::spawn(async move { keeper.mutex("m").lock().await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    locks.cut(true);
+    guard.lost().await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(!waiting.is_finished(), "it waits for less than a minute");
+    locks.cut(false);
+    let granted = waiting.await.unwrap().unwrap();
+    assert_eq!(granted.state(), State::Held);
 }
 
 #[tokio::test]
@@ -125,7 +152,7 @@ async fn a_grant_that_came_after_its_own_deadline_is_not_believed() {
     tokio::time::pause();
     let engine = Unreliable { reply_after: Duration::from_secs(2), ..Unreliable::on(&locks) };
     let late = engine.keeper().mutex("m").lock().await;
-    assert!(late.as_ref().is_err_and(Error::is_lost), "{late:?}");
+    assert!(late.as_ref().is_err_and(Error::is_temporary), "{late:?}");
 }
 
 /// Renewals fail for a while, then succeed: uncertain in between, never lost.

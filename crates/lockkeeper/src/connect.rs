@@ -44,6 +44,7 @@ pub struct Connect {
     ttl: Option<Duration>,
     namespace: Option<String>,
     holder: Option<String>,
+    outage_limit: Option<Duration>,
 }
 
 impl Connect {
@@ -60,7 +61,7 @@ impl Connect {
     /// # Ok(()) }
     /// ```
     pub fn to(url: impl Into<String>) -> Self {
-        Self { url: url.into(), ttl: None, namespace: None, holder: None }
+        Self { url: url.into(), ttl: None, namespace: None, holder: None, outage_limit: None }
     }
 
     /// How long a claim lives without a renewal (default 10 s); `?ttl=` in the URL.
@@ -78,6 +79,13 @@ impl Connect {
     /// Who holds the locks, for people who look; `?holder=` in the URL.
     pub fn holder(mut self, holder: impl Into<String>) -> Self {
         self.holder = Some(holder.into());
+        self
+    }
+
+    /// How long a wait without a limit of its own goes on while the engine does not reply (default one minute);
+    /// `?outage_limit=` in the URL.
+    pub fn outage_limit(mut self, limit: Duration) -> Self {
+        self.outage_limit = Some(limit);
         self
     }
 
@@ -116,6 +124,10 @@ impl Connect {
         let in_url = address.take("holder");
         if let Some(holder) = self.holder.clone().or(in_url) {
             builder = builder.holder(holder);
+        }
+        let in_url = address.take_duration("outage_limit")?;
+        if let Some(limit) = self.outage_limit.or(in_url) {
+            builder = builder.outage_limit(limit);
         }
         Ok((ttl, builder))
     }
