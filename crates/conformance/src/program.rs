@@ -105,9 +105,11 @@ mod tests {
 
     fn names(tls_only: bool) -> Vec<String> {
         let suite = Suite::new(lockkeeper::engines()[0].styles[0]);
-        let program = Program::new()
-            .suite("plain", suite.clone(), || Subject::at("memory:plain"))
-            .tls("plain", suite, || Subject::at("memory:tls"));
+        let program = Program::new().suite("plain", suite.clone(), || Subject::at("memory:plain")).tls(
+            "plain",
+            suite,
+            || Subject::at("memory:tls"),
+        );
         let trials = program.trials(tls_only, false);
         trials.iter().map(|trial| trial.name().to_owned()).collect()
     }
