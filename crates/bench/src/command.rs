@@ -186,7 +186,7 @@ fn show(outcome: &Outcome, arguments: &Arguments) -> Result<()> {
 
 fn targets(arguments: &Arguments, servers: &mut Servers) -> Result<Vec<target::Target>> {
     let mut targets = Vec::new();
-    // Whoever names a running engine wants that one, and others only if named as well.
+    // A running engine is measured alone, unless others are named as well.
     if arguments.url.is_empty() || !arguments.engines.is_empty() {
         let wishes: Vec<Wish> = arguments.engines.iter().map(|text| Wish::parse(text)).collect();
         targets = target::start(&wishes, servers)?;
@@ -205,7 +205,7 @@ fn scale(arguments: &Arguments) -> Scale {
     let mut scale = if arguments.quick { Scale::quick() } else { Scale::full() };
     if let Some(times) = arguments.repeat {
         scale.repetitions = usize::from(times);
-        // Whoever says how often means it.
+        // An explicit count is not cut short.
         scale.budget = A_DAY;
     }
     scale.placement = arguments.place;

@@ -7,9 +7,9 @@ use std::time::Duration;
 /// The end of one measured run: whichever comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
-    /// At most so many turns.
+    /// The maximum number of turns.
     pub turns: u64,
-    /// At most so long.
+    /// The maximum duration.
     pub time: Duration,
 }
 

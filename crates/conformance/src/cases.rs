@@ -43,7 +43,7 @@ impl Need {
     /// Why the case cannot be run on an engine with these abilities, if it cannot.
     pub(crate) fn missing(self, abilities: &Abilities) -> Option<&'static str> {
         let (has, reason) = match self {
-            Self::Fair => (abilities.fair, "there is no queue in this style: whoever is quickest wins"),
+            Self::Fair => (abilities.fair, "there is no queue in this style: the quickest wins"),
             Self::Shared => (abilities.shared, "this style has no shared claims"),
             Self::Permits => (abilities.permits, "this style has no permits"),
             Self::Downgrade => (abilities.downgrade, "this style cannot shrink a hold"),

@@ -175,7 +175,7 @@ fn logs_in(port: u16) -> io::Result<()> {
 
 const QUIT: u8 = 0x01;
 
-/// The reply to the server's greeting: root, without a password, into our database.
+/// The reply to the server's handshake: root, without a password, into our database.
 fn login() -> Vec<u8> {
     const CONNECT_WITH_DB: u32 = 0x8;
     const PROTOCOL_41: u32 = 0x200;
