@@ -1,6 +1,6 @@
 //! Measures what people use instead of lockkeeper, side by side with it: same servers, same workloads, one run.
 //!
-//! `scripts/bench-peers [--quick] [--only redis,etcd] [--workloads uncontended,spread] [--repetitions 9] [--json FILE]`
+//! `scripts/bench-peers [--quick] [--only redis,etcd] [--workloads uncontended,spread] [--repetitions 9] [--delay 250us] [--json FILE]`
 
 mod contest;
 mod libraries;
@@ -11,6 +11,7 @@ use contest::{Contest, Contestant};
 use lockkeeper_bench::command::Outcome;
 use lockkeeper_bench::kit::{Servers, Shape};
 use lockkeeper_bench::machine::Machine;
+use lockkeeper_bench::network::parse_delay;
 use lockkeeper_bench::scale::{Limit, Scale};
 use lockkeeper_bench::{Result, table};
 use std::path::PathBuf;
@@ -50,9 +51,11 @@ fn options() -> Result<Options> {
                 options.shapes = value()?.split(',').map(shape).collect::<Result<_, _>>()?;
             }
             "--repetitions" => options.scale.repetitions = value()?.parse()?,
+            "--delay" => options.scale.delay = parse_delay(&value()?)?,
             "--json" => options.json = Some(value()?.into()),
             _ => {
-                let known = "--quick, --only ENGINE,…, --workloads NAME,…, --repetitions COUNT, --json FILE";
+                let known = "--quick, --only ENGINE,…, --workloads NAME,…, --repetitions COUNT, --delay DURATION, \
+                             --json FILE";
                 return Err(format!("unknown word {word}; known: {known}").into());
             }
         }
@@ -63,7 +66,7 @@ fn options() -> Result<Options> {
 fn main() -> Result<()> {
     let options = options()?;
     let (machine, started) = (Machine::here(), Instant::now());
-    let mut servers = Servers::default();
+    let mut servers = Servers::with_delay(options.scale.delay);
     let mut results = Vec::new();
     for shape in options.shapes {
         for engine in &options.engines {
@@ -72,7 +75,7 @@ fn main() -> Result<()> {
             results.extend(contest.run(contestants(engine)?));
         }
     }
-    println!("{}\n{}", machine.line(), table::render(&results));
+    println!("{}.{}\n{}", machine.line(), options.scale.network(), table::render(&results));
     if let Some(path) = options.json {
         let version = env!("CARGO_PKG_VERSION").into();
         let outcome = Outcome {
@@ -82,6 +85,7 @@ fn main() -> Result<()> {
             seconds: started.elapsed().as_secs_f64(),
             results,
             peers: Vec::new(),
+            delayed: Vec::new(),
         };
         std::fs::write(path, serde_json::to_string(&outcome)?)?;
     }

@@ -6,7 +6,7 @@ use crate::scale::Scale;
 use crate::servers::Servers;
 use crate::summary::Summary;
 use crate::target::{self, Wish};
-use crate::{Result, Usage, Workload, helper, markdown, report, table};
+use crate::{Result, Usage, Workload, helper, markdown, network, report, table};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lockkeeper_testkit::Placement;
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,9 @@ pub struct Arguments {
     /// processor, 'apart' on two, or 'free', wherever the system puts them, which repeats badly
     #[arg(long, value_name = "WHERE", default_value = "together", value_parser = placement())]
     pub place: Placement,
+    /// Add this to every round trip to the servers that are started, as a network does (such as 250us)
+    #[arg(long, value_name = "DURATION", value_parser = network::parse_delay)]
+    pub delay: Option<Duration>,
     /// Print JSON instead of tables
     #[arg(long)]
     pub json: bool,
@@ -45,11 +48,14 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     pub report: Option<PathBuf>,
     /// Show the figures that a report or --json has saved, and measure nothing
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["engines", "url", "workloads", "quick", "repeat", "place"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["engines", "url", "workloads", "quick", "repeat", "place", "delay"])]
     pub from: Option<PathBuf>,
     /// Add the figures of other libraries, as scripts/bench-peers has saved them
     #[arg(long, value_name = "FILE")]
     pub peers: Option<PathBuf>,
+    /// Add the figures of a run with --delay, as --json has saved them
+    #[arg(long, value_name = "FILE")]
+    pub delayed: Option<PathBuf>,
     /// Renew the tables of this Markdown page between its '<!-- bench:… -->' marks
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
@@ -72,6 +78,9 @@ pub struct Outcome {
     /// What came out of other libraries, in a run of their own beside lockkeeper.
     #[serde(default)]
     pub peers: Vec<Summary>,
+    /// What came out with a delay, in a run of its own.
+    #[serde(default)]
+    pub delayed: Vec<Summary>,
 }
 
 impl Outcome {
@@ -106,6 +115,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if let Some(path) = &arguments.peers {
         outcome.peers = Outcome::load(path)?.results;
     }
+    if let Some(path) = &arguments.delayed {
+        outcome.delayed = Outcome::load(path)?.results;
+    }
     show(&outcome, arguments)
 }
 
@@ -114,8 +126,14 @@ fn placement() -> impl TypedValueParser<Value = Placement> {
 }
 
 fn measure(arguments: &Arguments) -> Result<Outcome> {
+    if arguments.delay.is_some() && !arguments.url.is_empty() {
+        return Err(Usage(
+            "--delay needs servers that the bench starts; a running one is behind no proxy".into(),
+        )
+        .into());
+    }
     let machine = Machine::here();
-    let mut servers = Servers::default();
+    let mut servers = Servers::with_delay(arguments.delay.unwrap_or_default());
     let targets = targets(arguments, &mut servers)?;
     if targets.is_empty() {
         return Err(Usage("there is no engine to measure".into()).into());
@@ -125,17 +143,33 @@ fn measure(arguments: &Arguments) -> Result<Outcome> {
     let results = plan.run();
     let version = env!("CARGO_PKG_VERSION").into();
     let seconds = started.elapsed().as_secs_f64();
-    Ok(Outcome { version, machine, scale: plan.scale, seconds, results, peers: Vec::new() })
+    Ok(Outcome {
+        version,
+        machine,
+        scale: plan.scale,
+        seconds,
+        results,
+        peers: Vec::new(),
+        delayed: Vec::new(),
+    })
 }
 
 fn show(outcome: &Outcome, arguments: &Arguments) -> Result<()> {
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(outcome)?);
     } else {
-        println!("{}\nmeasured in {:.0} s", outcome.machine.line(), outcome.seconds);
+        println!(
+            "{}\nmeasured in {:.0} s.{}",
+            outcome.machine.line(),
+            outcome.seconds,
+            outcome.scale.network()
+        );
         println!("{}", table::render(&outcome.results));
         if !outcome.peers.is_empty() {
             println!("beside other libraries\n{}", table::render(&outcome.peers));
+        }
+        if !outcome.delayed.is_empty() {
+            println!("over a network\n{}", table::render(&outcome.delayed));
         }
     }
     if let Some(directory) = &arguments.report {
@@ -152,7 +186,7 @@ fn show(outcome: &Outcome, arguments: &Arguments) -> Result<()> {
 
 fn targets(arguments: &Arguments, servers: &mut Servers) -> Result<Vec<target::Target>> {
     let mut targets = Vec::new();
-    // Whoever names a running engine wants that one, and others only if named as well.
+    // A running engine is measured alone, unless others are named as well.
     if arguments.url.is_empty() || !arguments.engines.is_empty() {
         let wishes: Vec<Wish> = arguments.engines.iter().map(|text| Wish::parse(text)).collect();
         targets = target::start(&wishes, servers)?;
@@ -171,9 +205,10 @@ fn scale(arguments: &Arguments) -> Scale {
     let mut scale = if arguments.quick { Scale::quick() } else { Scale::full() };
     if let Some(times) = arguments.repeat {
         scale.repetitions = usize::from(times);
-        // Whoever says how often means it.
+        // An explicit count is not cut short.
         scale.budget = A_DAY;
     }
     scale.placement = arguments.place;
+    scale.delay = arguments.delay.unwrap_or_default();
     scale
 }

@@ -23,9 +23,9 @@ use tokio::task::JoinSet;
 pub enum Shape {
     /// One client, one lock.
     Alone,
-    /// One client, so many tasks, each with a lock of its own.
+    /// One client with this number of tasks, each with a lock of its own.
     Spread(usize),
-    /// So many clients on one lock.
+    /// This number of clients on one lock.
     Contended(usize),
 }
 

@@ -16,6 +16,7 @@ pub mod kit;
 pub mod machine;
 pub mod markdown;
 pub mod measure;
+pub mod network;
 mod plan;
 mod process;
 mod progress;

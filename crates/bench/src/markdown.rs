@@ -1,8 +1,8 @@
 //! Tables for a Markdown page, put between its marks: `<!-- bench:uncontended -->` up to `<!-- bench:end -->`.
 //!
 //! A mark names a workload, `machine` (where it ran), `overview` (a row per engine, a column per question),
-//! `families` (databases, cache, ZooKeeper and etcd, each with its quickest and its fair style) or `peers-` and a
-//! workload (beside other libraries).
+//! `families` (databases, cache, ZooKeeper and etcd, each with its quickest and its fair style), `peers-` and a
+//! workload (beside other libraries) or `delayed-` and a workload (over a network).
 
 use crate::command::Outcome;
 use crate::summary::Summary;
@@ -41,22 +41,26 @@ fn content(name: &str, outcome: &Outcome) -> Result<String> {
         "overview" => Ok(overview(&outcome.results, &engines(&outcome.results))),
         "families" => Ok(overview(&outcome.results, &families(&outcome.results))),
         name if is_known(name) => Ok(table(&of(&outcome.results, name))),
-        name => match name.strip_prefix("peers-").filter(|name| is_known(name)) {
-            Some(workload) => Ok(table(&of(&outcome.peers, workload))),
-            None => {
-                Err(Usage(format!("a mark on the page asks for '{name}', which the bench has not")).into())
-            }
-        },
+        name => {
+            let others = [("peers-", &outcome.peers), ("delayed-", &outcome.delayed)];
+            let found =
+                others.into_iter().find_map(|(prefix, results)| Some((name.strip_prefix(prefix)?, results)));
+            let (workload, results) = found.filter(|(workload, _)| is_known(workload)).ok_or_else(|| {
+                Usage(format!("a mark on the page asks for '{name}', which the bench has not"))
+            })?;
+            Ok(table(&of(results, workload)))
+        }
     }
 }
 
 fn machine(outcome: &Outcome) -> String {
     let repetitions = outcome.scale.repetitions;
     format!(
-        "{}. lockkeeper {}, {repetitions} repetitions, measured in {:.0} s.{}\n",
+        "{}. lockkeeper {}, {repetitions} repetitions, measured in {:.0} s.{}{}\n",
         outcome.machine.line(),
         outcome.version,
         outcome.seconds,
+        outcome.scale.network(),
         outcome.machine.caveat()
     )
 }
@@ -209,17 +213,20 @@ mod tests {
                 summary("file queue", Workload::Crash, "hand-over p50", Unit::Seconds),
             ],
             peers: vec![summary("somebody's lock", Workload::Spread, "pairs/s", Unit::PerSecond)],
+            delayed: vec![summary("a far lock", Workload::Spread, "pairs/s", Unit::PerSecond)],
         }
     }
 
     #[test]
     fn what_stands_between_marks_is_renewed_and_the_rest_stays() {
         let page = "# A\n<!-- bench:uncontended -->\nold\n<!-- bench:end -->\nB\n\
-                    <!-- bench:peers-spread -->\n<!-- bench:end -->\n";
+                    <!-- bench:peers-spread -->\n<!-- bench:end -->\n\
+                    <!-- bench:delayed-spread -->\n<!-- bench:end -->\n";
         let renewed = renew(page, &outcome()).unwrap();
         assert!(renewed.starts_with("# A\n") && renewed.contains("<!-- bench:end -->\nB\n"), "{renewed}");
         assert!(renewed.contains("| *raw a\\|b* | 2.50 |\n| file queue | 2.50 |\n"), "{renewed}");
         assert!(renewed.contains("somebody's lock") && !renewed.contains("old"), "{renewed}");
+        assert_eq!(renewed.matches("| a far lock | 2.50 |").count(), 1, "{renewed}");
         assert_eq!(renew(&renewed, &outcome()).unwrap(), renewed, "a second time changes nothing");
     }
 

@@ -7,7 +7,7 @@ use std::io::IsTerminal;
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
-    /// For so many steps.
+    /// For a number of steps.
     pub(crate) fn start(steps: usize) -> Self {
         let shown = std::io::stderr().is_terminal();
         let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };

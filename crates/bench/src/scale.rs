@@ -7,9 +7,9 @@ use std::time::Duration;
 /// The end of one measured run: whichever comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
-    /// At most so many turns.
+    /// The maximum number of turns.
     pub turns: u64,
-    /// At most so long.
+    /// The maximum duration.
     pub time: Duration,
 }
 
@@ -52,6 +52,9 @@ pub struct Scale {
     /// Where client and server run while one task locks alone.
     #[serde(default)]
     pub placement: Placement,
+    /// By how much longer a round trip to a server takes than on this machine alone.
+    #[serde(default)]
+    pub delay: Duration,
 }
 
 impl Scale {
@@ -75,7 +78,16 @@ impl Scale {
             patience: Duration::from_secs(90),
             budget: Duration::from_secs(480),
             placement: Placement::Together,
+            delay: Duration::ZERO,
         }
+    }
+
+    /// A sentence about the network, if there was one.
+    pub fn network(&self) -> String {
+        if self.delay.is_zero() {
+            return String::new();
+        }
+        format!(" Every round trip to a server took {:?} longer than on this machine alone.", self.delay)
     }
 
     /// A first look: every engine in a few minutes.

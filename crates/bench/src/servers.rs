@@ -1,9 +1,10 @@
 //! The servers that the bench starts, one per engine, all at the same time: runs are interleaved.
 
-use crate::Result;
-use lockkeeper_testkit::{Etcd, MariaDb, Postgres, Redis, ZooKeeper, install};
+use crate::{Result, network};
+use lockkeeper_testkit::{Etcd, MariaDb, Postgres, Proxy, Redis, ZooKeeper, install};
 use std::any::Any;
 use std::collections::HashMap;
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// RedLock nodes: the smallest number that outlives one.
@@ -11,31 +12,51 @@ const REDLOCK_NODES: usize = 3;
 
 /// Running servers by engine; stopped on drop.
 #[derive(Default)]
-pub struct Servers(HashMap<String, Place>);
+pub struct Servers {
+    running: HashMap<String, Place>,
+    delay: Duration,
+}
 
 /// Where an engine is reached, and what keeps it there.
 struct Place {
     url: String,
     _keeps: Box<dyn Any>,
+    _proxies: Vec<Proxy>,
+}
+
+impl Place {
+    fn new(url: String, keeps: impl Any) -> Self {
+        Self { url, _keeps: Box::new(keeps), _proxies: Vec::new() }
+    }
+
+    fn delayed(self, delay: Duration) -> Self {
+        let (url, _proxies) = network::delayed(&self.url, delay);
+        Self { url, _proxies, ..self }
+    }
 }
 
 impl Servers {
+    /// Servers that are reached over a network on which a round trip takes longer by this.
+    pub fn with_delay(delay: Duration) -> Self {
+        Self { delay, ..Self::default() }
+    }
+
     /// The engine's URL; starts its server if it does not run yet.
     ///
     /// # Errors
     /// When the server is not installed or does not start.
     pub fn url(&mut self, engine: &str) -> Result<String> {
-        if !self.0.contains_key(engine) {
-            self.0.insert(engine.into(), start(engine)?);
+        if !self.running.contains_key(engine) {
+            self.running.insert(engine.into(), start(engine)?.delayed(self.delay));
         }
-        Ok(self.0[engine].url.clone())
+        Ok(self.running[engine].url.clone())
     }
 }
 
 fn start(engine: &str) -> Result<Place> {
     match engine {
         // Named, so that all keepers of this process meet in it.
-        "memory" => Ok(Place { url: "memory:bench".into(), _keeps: Box::new(()) }),
+        "memory" => Ok(Place::new("memory:bench".into(), ())),
         "file" => in_directory(|path| format!("file:{path}/locks")),
         "sqlite" => in_directory(|path| format!("sqlite:{path}/locks.db")),
         "redis" => server("redis", Redis::start, Redis::url),
@@ -71,7 +92,7 @@ fn start(engine: &str) -> Result<Place> {
 fn in_directory(url: impl FnOnce(&str) -> String) -> Result<Place> {
     let directory = TempDir::with_prefix("lockkeeper-bench-")?;
     let path = directory.path().to_str().ok_or("the temporary directory's path is not UTF-8")?;
-    Ok(Place { url: url(path), _keeps: Box::new(directory) })
+    Ok(Place::new(url(path), directory))
 }
 
 fn server<S: Send + 'static>(
@@ -82,7 +103,7 @@ fn server<S: Send + 'static>(
     install::check(package)?;
     // The test kit panics when a server does not start; here, the other engines are still worth measuring.
     let server = std::thread::spawn(start).join().map_err(|_| "its server did not start")?;
-    Ok(Place { url: url(&server), _keeps: Box::new(server) })
+    Ok(Place::new(url(&server), server))
 }
 
 fn redlock_url(nodes: &[Redis]) -> String {

@@ -90,6 +90,16 @@ fn one_task_is_measured_with_both_sides_on_one_processor_unless_told_otherwise()
 }
 
 #[test]
+fn a_delay_is_told_and_needs_a_server_of_the_benchs_own() {
+    let one = ["--engines", "memory", "--quick", "--repeat", "1", "--workloads", "uncontended"];
+    let results = json(&[&one[..], &["--delay", "250us"]].concat());
+    assert_eq!(results["scale"]["delay"]["nanos"], 250_000);
+    let output =
+        bench(&["--url", "memory:here", "--delay", "1ms"]).assert().code(64).get_output().stderr.clone();
+    assert!(String::from_utf8(output).unwrap().contains("--delay"));
+}
+
+#[test]
 fn an_unknown_engine_is_refused() {
     let output = bench(&["--engines", "abacus"]).assert().code(64).get_output().stderr.clone();
     let text = String::from_utf8(output).unwrap();

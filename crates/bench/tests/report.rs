@@ -31,6 +31,7 @@ fn outcome(results: Vec<Summary>) -> Outcome {
         seconds: 1.0,
         results,
         peers: Vec::new(),
+        delayed: Vec::new(),
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) async fn until_idle(keeper: &Keeper) {
     panic!("something is left: {:?}", keeper.inspect("").await);
 }
 
-/// Of a hundred tasks every other one goes away, so many times, each time a bit later than the last.
+/// Of a hundred tasks every other one goes away, this number of times, each time a bit later than the last.
 pub(crate) async fn tasks_that_go_away_leave_nothing_behind(keeper: &Keeper, times: u32, later_by: Duration) {
     for round in 0..times {
         let tasks: Vec<_> = (0..100)

@@ -80,7 +80,7 @@ impl Bench {
         locks.into_iter().find(|lock| lock.name == name)
     }
 
-    /// Waits until so many claims wait for the lock. Only where waiters can be seen: on fair engines.
+    /// Waits until this number of claims wait for the lock. Only where waiters can be seen: on fair engines.
     pub(crate) async fn until_waiting(&self, keeper: &Keeper, name: &str, waiters: usize) {
         self.until("the waiters stand in the queue", async || {
             self.look(keeper, name).await.map_or(0, |lock| lock.waiters().count()) == waiters

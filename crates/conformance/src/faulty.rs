@@ -13,7 +13,7 @@ pub struct Faulty {
     inner: Arc<dyn Engine>,
     /// Renewals and releases fail without reaching the engine.
     cut: AtomicBool,
-    /// The next so many replies are lost after their effect.
+    /// This number of replies are lost after their effect.
     lose_acquires: AtomicUsize,
     lose_renewals: AtomicUsize,
     lose_releases: AtomicUsize,
@@ -49,17 +49,17 @@ impl Faulty {
         self.cut.store(cut, SeqCst);
     }
 
-    /// Loses the next so many replies of acquires, after their effect.
+    /// Loses the next `replies` replies of acquires, after their effect.
     pub fn lose_acquires(&self, replies: usize) {
         self.lose_acquires.store(replies, SeqCst);
     }
 
-    /// Loses the next so many replies of renewals, after their effect.
+    /// Loses the next `replies` replies of renewals, after their effect.
     pub fn lose_renewals(&self, replies: usize) {
         self.lose_renewals.store(replies, SeqCst);
     }
 
-    /// Loses the next so many replies of releases, after their effect.
+    /// Loses the next `replies` replies of releases, after their effect.
     pub fn lose_releases(&self, replies: usize) {
         self.lose_releases.store(replies, SeqCst);
     }
@@ -104,7 +104,7 @@ fn takes(left: &AtomicUsize) -> bool {
     left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
 }
 
-impl lockkeeper_core::engine::sealed::Sealed for Faulty {}
+impl lockkeeper::engine::sealed::Sealed for Faulty {}
 
 impl Engine for Faulty {
     fn abilities(&self) -> Abilities {

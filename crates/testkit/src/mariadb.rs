@@ -50,18 +50,32 @@ impl MariaDb {
     /// With the tail of its log, when it does not answer within 60 s.
     #[track_caller]
     pub fn start_tls() -> MariaDb {
+        MariaDb::start_tls_with(&[])
+    }
+
+    /// Starts a server that speaks TLS, too, with more arguments.
+    ///
+    /// # Panics
+    /// With the tail of its log, when it does not answer within 60 s.
+    #[track_caller]
+    pub fn start_tls_with(args: &[&str]) -> MariaDb {
         or_panic(start(|port, directory| {
             let files = certificates::create(directory)?;
             spawner::give(&files.key, USER)?;
             let certificate = format!("--ssl-cert={}", files.certificate.display());
             let key = format!("--ssl-key={}", files.key.display());
-            launch(port, directory, &[&certificate, &key])
+            launch(port, directory, &[&[certificate.as_str(), &key], args].concat())
         }))
     }
 
     /// The file, in PEM, of the authority that clients of a server with TLS have to trust.
     pub fn ca(&self) -> PathBuf {
         self.directory().join("ca.crt")
+    }
+
+    /// The URL of a server with TLS for clients that verify it: the [`url`](Self::url) with its parameters.
+    pub fn tls_url(&self) -> String {
+        format!("{}?ssl-mode=verify&ssl-ca={}", self.url(), self.ca().display())
     }
 
     /// `mysql://root@127.0.0.1:PORT/lockkeeper`
@@ -161,7 +175,7 @@ fn logs_in(port: u16) -> io::Result<()> {
 
 const QUIT: u8 = 0x01;
 
-/// The reply to the server's greeting: root, without a password, into our database.
+/// The reply to the server's handshake: root, without a password, into our database.
 fn login() -> Vec<u8> {
     const CONNECT_WITH_DB: u32 = 0x8;
     const PROTOCOL_41: u32 = 0x200;

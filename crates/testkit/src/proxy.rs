@@ -2,12 +2,14 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::num::NonZero;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_linger;
+use rustix::thread::set_current_timer_slack;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a write into a full connection looks whether the connection was reset.
@@ -15,6 +17,8 @@ const WRITE_LOOK: Duration = Duration::from_millis(50);
 const CHUNK_BYTES: usize = 16 * 1024;
 /// Chunks held per direction before the sender is made to wait, as a full network would.
 const CHUNKS_HELD: usize = 64;
+/// The most by which one wake-up changes what is known of its lateness.
+const LATENESS_STEP: Duration = Duration::from_micros(20);
 
 /// A proxy on 127.0.0.1 in front of one address.
 ///
@@ -164,22 +168,52 @@ impl Network {
     }
 
     /// Waits until a chunk read at `read_at` may go on.
-    fn let_pass(&self, direction: Direction, link: &Link, read_at: Instant) -> Fate {
+    fn let_pass(&self, direction: Direction, link: &Link, read_at: Instant, lateness: &mut Lateness) -> Fate {
         let mut rules = self.rules();
         loop {
-            let left = (read_at + rules.delay).saturating_duration_since(Instant::now());
+            let (now, due) = (Instant::now(), read_at + rules.delay);
             if rules.age != link.age {
                 return Fate::Over;
             } else if link.number < rules.half_open_before {
                 return Fate::Vanish;
             } else if rules.is_cut(direction) {
                 rules = self.changed.wait(rules).unwrap_or_else(PoisonError::into_inner);
-            } else if !left.is_zero() {
-                rules = self.changed.wait_timeout(rules, left).unwrap_or_else(PoisonError::into_inner).0;
-            } else {
+            } else if now >= due {
                 return Fate::Pass;
+            } else if let Some(sleep) = lateness.sleep_before(due - now) {
+                let (woken, end) =
+                    self.changed.wait_timeout(rules, sleep).unwrap_or_else(PoisonError::into_inner);
+                rules = woken;
+                if end.timed_out() {
+                    lateness.woke(now + sleep);
+                }
+            } else {
+                drop(rules);
+                while Instant::now() < due {
+                    std::hint::spin_loop();
+                }
+                rules = self.rules();
             }
         }
+    }
+}
+
+/// How late this thread wakes from a timed sleep: tens of microseconds, which would add to every delay.
+#[derive(Debug, Default)]
+struct Lateness {
+    usual: Duration,
+}
+
+impl Lateness {
+    /// How long to sleep so that the wake-up comes just before the time left has passed; none when the rest is too short.
+    fn sleep_before(&self, left: Duration) -> Option<Duration> {
+        left.checked_sub(self.usual).filter(|sleep| !sleep.is_zero())
+    }
+
+    /// Learns from a wake-up that was to come at `wanted`. One that is much later than usual, as on a busy machine, counts little.
+    fn woke(&mut self, wanted: Instant) {
+        let late = wanted.elapsed().min(self.usual * 2 + LATENESS_STEP);
+        self.usual = (self.usual * 15 + late) / 16;
     }
 }
 
@@ -283,8 +317,11 @@ fn read_chunks(link: &Link, direction: Direction, chunks: &SyncSender<Chunk>) {
 
 fn write_chunks(link: &Link, direction: Direction, chunks: &Receiver<Chunk>, network: &Network) {
     let (_, to) = link.ends(direction);
+    let mut lateness = Lateness::default();
+    // The kernel may else delay every wake-up by 50 µs, to save power.
+    let _ = set_current_timer_slack(NonZero::new(1));
     for (read_at, bytes) in chunks {
-        match network.let_pass(direction, link, read_at) {
+        match network.let_pass(direction, link, read_at, &mut lateness) {
             Fate::Pass => {}
             Fate::Vanish => continue,
             Fate::Over => return,

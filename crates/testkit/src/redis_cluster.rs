@@ -26,7 +26,7 @@ impl RedisCluster {
             let pairs = || client_ports.iter().copied().zip(bus_ports.iter().copied());
             let servers = Servers::spawn(pairs(), |(port, bus_port)| spawn(port, bus_port))?;
             servers.wait_ready()?;
-            // All before the first greeting: a member who knows another may not choose its epoch.
+            // All before the first handshake: a member who knows another may not choose its epoch.
             client_ports.iter().enumerate().try_for_each(|(index, &port)| take_slots(index, port))?;
             for &port in client_ports {
                 pairs().filter(|(other, _)| *other != port).try_for_each(|other| meet(port, other))?;

@@ -30,8 +30,8 @@ impl TwoStatements {
         Self::connect(address, CONNECTIONS, insert, delete, None).await
     }
 
-    /// `GET_LOCK` and `RELEASE_LOCK`; one session holds all of them. Whoever does not read the answer of the first (`DO
-    /// GET_LOCK`) is quicker, but does not know whether he has the lock.
+    /// `GET_LOCK` and `RELEASE_LOCK`; one session holds all of them. Not to read the reply of the first (`DO
+    /// GET_LOCK`) is quicker, but then the client does not know whether it has the lock.
     pub(crate) async fn advisory(address: &Address) -> Result<Self> {
         let (lock, unlock) = (include_str!("mysql/lock.sql"), include_str!("mysql/unlock.sql"));
         Self::connect(address, 1, lock, unlock, Some(1)).await

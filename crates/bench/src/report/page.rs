@@ -36,12 +36,13 @@ fn introduction(outcome: &Outcome) -> String {
         "<p>lockkeeper {} on {}.{} Every run was repeated {} times, interleaved over all engines; shown are the \
          medians, and small beside them the spread. Figures of other machines, or of other runs on this one, \
          must not be compared with these: the ratios may. Rows in italics are raw floors: the same requests on \
-         the same driver with no lockkeeper code.{}</p>\n",
+         the same driver with no lockkeeper code.{}{}</p>\n",
         escape(&outcome.version),
         escape(&outcome.machine.line()),
         outcome.machine.caveat(),
         outcome.scale.repetitions,
-        placed(outcome.scale.placement)
+        placed(outcome.scale.placement),
+        outcome.scale.network()
     )
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn run(url: &str, name: &str, ttl: Option<Duration>) -> Result<()> {
         let keeper = connect(url, ttl).await?;
         let guard = keeper.mutex(name).lock().await?;
         let trusted_until_ns = AtomicU64::new(0);
-        // Before the word is given: whoever hears it may stop this process at once.
+        // Before the report: the bench may stop this process at once.
         note_trust(&guard, &trusted_until_ns);
         helper::say(&Held)?;
         std::thread::spawn(|| {

@@ -9,7 +9,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Long enough for somebody to ask once.
 pub(crate) const MOMENT: Duration = Duration::from_millis(300);
 
-/// Waits until so many wait for the lock; for so long where nobody can see who does.
+/// Waits until a number of claims wait for the lock, or for a fixed time where waiters cannot be seen.
 pub(crate) async fn settle(keeper: &Keeper, name: &str, waiters: usize, unseen: Duration) -> Result<()> {
     if !keeper.abilities().fair {
         tokio::time::sleep(unseen).await;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-/// Waiters are spread over so many keepers, hence the lock goes from one keeper to another.
+/// The number of keepers over which waiters are spread, so that the lock goes from one keeper to another.
 const KEEPERS: usize = 4;
 
 /// Where waiters look by turns, each keeper has looked once after this, and opened a connection for it, which is not to be counted.

@@ -10,6 +10,7 @@ const EXAMPLES: &str = "\
 Examples:
   lockkeeper bench --quick                        every engine whose server is installed
   lockkeeper bench --engines file,redis:plain --report bench-report
+  lockkeeper bench --delay 250us                  the same over a network
   lockkeeper bench --engine redis://10.0.0.7 --workloads uncontended,contended";
 
 /// Measure engines on this machine, each beside the raw floor of its driver

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Polls a future so many times at the most, then gives it up.
+/// Polls a future up to a number of times, then gives it up.
 struct Polls<F> {
     future: Pin<Box<F>>,
     left: usize,

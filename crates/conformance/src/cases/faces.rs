@@ -104,7 +104,7 @@ pub(super) async fn a_condition_wakes_everybody(bench: Bench) {
     let guard = soon_held(keeper.mutex("basket").lock()).await;
     assert_eq!(keeper.condition("not-empty").notify_all().await.expect("an answer"), 2);
     guard.release().await.expect("a release");
-    // Together: whoever locks the mutex again first must let go before the other one can.
+    // Together: the one that locks the mutex again first must let go before the other one can.
     let ends = tasks.map(|task| async {
         let (_, guard) = soon("a waiter", task).await.expect("no panic");
         guard.release().await.expect("it holds the mutex again");

@@ -30,24 +30,24 @@ pub(super) async fn a_thousand_waiters_each_get_their_turn(bench: Bench) {
         bench.keeper_with(PATIENCE).await,
         bench.keeper_with(PATIENCE).await,
     ];
-    let first = soon_held(keepers[0].mutex("crowd").lock()).await;
+    let first = soon_held(keepers[0].mutex("contended").lock()).await;
     let waiters: Vec<_> = (0..1000)
         .map(|number| {
             let keeper = keepers[number % keepers.len()].clone();
             tokio::spawn(async move {
-                let guard = keeper.mutex("crowd").lock().await.expect("its turn");
+                let guard = keeper.mutex("contended").lock().await.expect("its turn");
                 if let Err(error) = guard.release().await {
                     assert!(error.is_temporary(), "a busy server is asked again behind our back: {error}");
                 }
             })
         })
         .collect();
-    bench.until_waiting(&keepers[0], "crowd", 1000).await;
+    bench.until_waiting(&keepers[0], "contended", 1000).await;
     first.release().await.expect("a release");
     for waiter in waiters {
         waiter.await.expect("a waiter");
     }
-    bench.until_idle(&keepers[0], "crowd").await;
+    bench.until_idle(&keepers[0], "contended").await;
 }
 
 pub(super) async fn a_cancelled_waiter_lets_the_next_one_go_on(bench: Bench) {

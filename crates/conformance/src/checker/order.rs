@@ -1,4 +1,4 @@
-//! First come, first served: whoever had its place before another one asked is not made to wait for it.
+//! First come, first served: a claim that had its place before another one asked is not made to wait for it.
 //!
 //! In a queue the holders are a prefix of it. So when a claim that asked later certainly holds, the one ahead of
 //! it holds too, even if the news has not reached it; and then its weight must fit beside what is certainly

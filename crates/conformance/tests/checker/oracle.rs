@@ -107,7 +107,7 @@ impl Claim {
         })
     }
 
-    /// Who asked; of a claim that never did, whoever is first seen with it. Effects are the resource's.
+    /// Who asked; of a claim that never did, the first one seen with it. Effects are the resource's.
     fn owner(&self) -> u32 {
         let invoke = self.events.iter().find(|event| matches!(event.kind, EventKind::Invoke { .. }));
         let first = || self.events.iter().find(|event| !matches!(event.kind, EventKind::Effect { .. }));

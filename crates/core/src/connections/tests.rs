@@ -1,3 +1,5 @@
+//! Tests of one connection per runtime.
+
 use super::*;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;

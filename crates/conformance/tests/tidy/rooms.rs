@@ -1,0 +1,137 @@
+//! The same rooms in every engine, pages and lines of a length that can be read, scripts that are checked.
+
+use super::{engines, files_below, no_complaints, root};
+use std::path::Path;
+
+/// The files that engines have: one for each style, and one for each job that all of them have.
+const ROOMS: &[&str] = &[
+    "lib",
+    "config",
+    "connection",
+    "queue",
+    "plain",
+    "row",
+    "session",
+    "advisory",
+    "wake",
+    "keys",
+    "view",
+    "error",
+    "schema",
+    "tests",
+];
+/// A word of a reason, in the first paragraph of a file that is no such room.
+const REASONS: &[&str] = &["because", "since", "so that"];
+/// The most source files that an engine may have, without its tests.
+const MOST_FILES: &[(&str, usize)] = &[("mysql", 14), ("postgres", 14), ("redis", 14), ("zookeeper", 18)];
+/// Engines whose rooms are still to be put in order; may only shrink.
+const ROOMS_LEFT: &[&str] = &["etcd", "file", "mysql", "postgres", "redis", "redlock", "sqlite", "zookeeper"];
+
+const PAGE_LINES: usize = 120;
+const PAGE_WIDTH: usize = 120;
+/// Engines whose page is still too long or too wide; may only shrink.
+const PAGES_LEFT: &[&str] = &["etcd", "file", "mysql", "postgres", "redis", "redlock", "sqlite", "zookeeper"];
+
+/// Rustfmt keeps code below 110, but not comments and texts.
+const LINE_WIDTH: usize = 140;
+/// Files with longer lines; may only shrink.
+const LINES_LEFT: &[&str] = &["crates/core/src/engine.rs", "engines/etcd/examples/etcd_floor.rs"];
+
+/// Folders with Lua scripts that luacheck does not check yet; may only shrink.
+const LUA_LEFT: &[&str] = &["engines/redis", "engines/redlock"];
+
+/// Complains about all but those who are known to be behind, and about those who no longer are.
+fn except(left: &[&str], complaints: Vec<(String, String)>) {
+    let is_left = |name: &str| left.contains(&name);
+    let caught_up = left.iter().filter(|name| !complaints.iter().any(|(of, _)| of == *name));
+    let mut all: Vec<String> =
+        caught_up.map(|name| format!("{name} has caught up: take it off the list")).collect();
+    all.extend(complaints.into_iter().filter(|(of, _)| !is_left(of)).map(|(_, complaint)| complaint));
+    no_complaints(all);
+}
+
+fn name(engine: &Path) -> String {
+    engine.file_name().expect("a name").to_string_lossy().into_owned()
+}
+
+#[test]
+fn every_engine_has_the_same_rooms() {
+    let mut complaints = Vec::new();
+    for engine in engines() {
+        let engine = name(&engine);
+        let mut count = 0;
+        let source = format!("engines/{engine}/src/");
+        for (path, text) in files_below(&source).filter(|(path, _)| path.ends_with(".rs")) {
+            let inside = path[source.len()..].trim_end_matches(".rs").to_owned();
+            if inside.starts_with("tests/") || inside.ends_with("/tests") || super::is_generated(&text) {
+                continue;
+            }
+            count += 1;
+            let room = inside.split('/').next().unwrap_or_default();
+            let paragraph: Vec<&str> =
+                text.lines().take_while(|line| line.len() > 3 && line.starts_with("//!")).collect();
+            let has_reason = REASONS.iter().any(|word| paragraph.join(" ").contains(word));
+            if !ROOMS.contains(&room) && !has_reason {
+                let complaint = format!(
+                    "{path}: other engines have no such file; say in its first lines why this one does"
+                );
+                complaints.push((engine.clone(), complaint));
+            }
+        }
+        let most = MOST_FILES.iter().find(|(of, _)| *of == engine).map_or(usize::MAX, |(_, most)| *most);
+        if count > most {
+            complaints.push((engine.clone(), format!("{source}: {count} files; {most} are enough")));
+        }
+    }
+    except(ROOMS_LEFT, complaints);
+}
+
+#[test]
+fn every_engines_page_can_be_read_at_once() {
+    let mut complaints = Vec::new();
+    for engine in engines() {
+        let text = std::fs::read_to_string(engine.join("README.md")).unwrap_or_default();
+        let engine = name(&engine);
+        let lines = text.lines().count();
+        if lines > PAGE_LINES {
+            complaints.push((
+                engine.clone(),
+                format!("engines/{engine}/README.md: {lines} lines; at most {PAGE_LINES}"),
+            ));
+        }
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| line.chars().count() > PAGE_WIDTH) {
+            let complaint =
+                format!("engines/{engine}/README.md:{}: {} characters", number + 1, line.chars().count());
+            complaints.push((engine.clone(), complaint));
+        }
+    }
+    except(PAGES_LEFT, complaints);
+}
+
+#[test]
+fn no_line_is_too_long() {
+    let mut complaints = Vec::new();
+    let is_ours = |path: &str| {
+        [".rs", ".lua", ".sql"].iter().any(|end| path.ends_with(end)) || path.starts_with("scripts/")
+    };
+    for (path, text) in files_below("").filter(|(path, text)| is_ours(path) && !super::is_generated(text)) {
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| line.chars().count() > LINE_WIDTH) {
+            let complaint = format!("{path}:{}: {} characters", number + 1, line.chars().count());
+            complaints.push((path.clone(), complaint));
+        }
+    }
+    except(LINES_LEFT, complaints);
+}
+
+#[test]
+fn every_lua_script_is_checked() {
+    let mut complaints = Vec::new();
+    for (path, _) in files_below("").filter(|(path, _)| path.ends_with(".lua")) {
+        let folders = Path::new(&path).ancestors().skip(1);
+        if !folders.map(|folder| root().join(folder).join(".luacheckrc")).any(|settings| settings.exists()) {
+            let area = path.split('/').take(2).collect::<Vec<_>>().join("/");
+            complaints.push((area, format!("{path}: no folder above it has a .luacheckrc")));
+        }
+    }
+    except(LUA_LEFT, complaints);
+}
