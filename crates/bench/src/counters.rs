@@ -7,7 +7,7 @@ pub(crate) mod redis;
 
 use crate::Result;
 use ::redis::aio::MultiplexedConnection;
-use lockkeeper::address::Address;
+use lockkeeper_core::engine::Address;
 use tokio::sync::Mutex;
 
 /// Asks a server for its count of requests.

@@ -13,7 +13,7 @@ use crate::Result;
 use crate::measure::Pace;
 use crate::workload::contended::Turns;
 use futures_util::future::BoxFuture;
-use lockkeeper::address::Address;
+use lockkeeper_core::engine::Address;
 use std::sync::Arc;
 use std::time::Instant;
 

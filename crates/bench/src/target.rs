@@ -3,8 +3,8 @@
 use crate::floors::Floor;
 use crate::servers::Servers;
 use crate::{Result, Usage, runtime};
-use lockkeeper::address::Address;
 use lockkeeper::{Abilities, Connect, Keeper};
+use lockkeeper_core::engine::Address;
 use std::time::Duration;
 
 /// Keeps the bench's locks apart from everybody else's.

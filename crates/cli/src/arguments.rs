@@ -5,8 +5,8 @@ use crate::commands::bench;
 use crate::commands::{completions, engines, evict, ls, man, run, schema, show, watch};
 use crate::exit::{self, HELP};
 use clap::{Args, Parser, Subcommand};
-use lockkeeper::address::parse_duration;
 use lockkeeper::{Connect, Keeper};
+use lockkeeper_core::engine::parse_duration;
 use std::time::Duration;
 
 /// Locks across processes and machines, for any command.

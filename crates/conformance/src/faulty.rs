@@ -1,8 +1,8 @@
 //! An engine that fails on demand: loses replies after their effect, delays, duplicates, cuts off.
 
-use lockkeeper::{
-    Abilities, Attempt, BoxFuture, Claim, ClaimId, Clock, Demand, Engine, Error, Grant, Kept, Left, LockName,
-    LockView, Renewal, Result,
+use lockkeeper::{Abilities, Demand, Error, LockView, Result};
+use lockkeeper_core::engine::{
+    Attempt, BoxFuture, Claim, ClaimId, Clock, Engine, Grant, Kept, Left, LockName, Renewal,
 };
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -104,7 +104,7 @@ fn takes(left: &AtomicUsize) -> bool {
     left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
 }
 
-impl lockkeeper::engine::sealed::Sealed for Faulty {}
+impl lockkeeper_core::engine::sealed::Sealed for Faulty {}
 
 impl Engine for Faulty {
     fn abilities(&self) -> Abilities {

@@ -1,6 +1,7 @@
 //! A process of its own that holds a lock and can be killed or paused: the test binary, started again.
 
-use lockkeeper::{Clock, Connect, State};
+use lockkeeper::{Connect, State};
+use lockkeeper_core::engine::Clock;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};

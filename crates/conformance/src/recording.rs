@@ -2,7 +2,8 @@
 
 use crate::checker::{Promises, check};
 use crate::history::{ClaimRecorder, History, Recorder, ReleaseOutcome};
-use lockkeeper::{Clock, Demand, Guard, Result};
+use lockkeeper::{Demand, Guard, Result};
+use lockkeeper_core::engine::Clock;
 
 fn now_ns() -> u64 {
     Clock::Boot.now().as_nanos()

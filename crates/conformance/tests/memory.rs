@@ -1,7 +1,7 @@
 //! The conformance suite on the memory engine.
 
-use lockkeeper::Memory;
 use lockkeeper_conformance::{Subject, Suite};
+use lockkeeper_core::engine::Memory;
 
 fn main() -> std::process::ExitCode {
     let locks = Memory::named("conformance");

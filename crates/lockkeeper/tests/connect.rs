@@ -1,6 +1,7 @@
 //! From a URL to a keeper, and what is said when the URL is wrong.
 
-use lockkeeper::{Connect, Error, Keeper, Memory, State};
+use lockkeeper::{Connect, Error, Keeper, State};
+use lockkeeper_core::engine::Memory;
 use std::time::Duration;
 
 async fn refused(url: &str) -> String {
@@ -87,9 +88,9 @@ fn handles_and_futures_can_be_sent_to_other_threads() {
 
 #[tokio::test]
 async fn a_scheme_is_registered_once_and_listed_among_the_known_ones() {
-    let open = |address: lockkeeper::address::Address, _| async move {
+    let open = |address: lockkeeper_core::engine::Address, _| async move {
         address.finish()?;
-        Ok(lockkeeper::Memory::engine())
+        Ok(lockkeeper_core::engine::Memory::engine())
     };
     lockkeeper::register("mine", open).unwrap();
     lockkeeper::connect("mine:").await.unwrap().mutex("a").lock().await.unwrap();

@@ -1,7 +1,8 @@
 //! One server: serves its buyers as soon as the doors open, each under the lock (or not).
 
 use crate::shop::{Order, Shop};
-use lockkeeper::{Clock, Keeper};
+use lockkeeper::Keeper;
+use lockkeeper_core::engine::Clock;
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! MySQL and MariaDB: connects, and counts the statements that clients have sent, by the status variable Questions.
 
 use crate::Result;
-use lockkeeper::address::Address;
+use lockkeeper_core::engine::Address;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, OptsBuilder};
 use tokio::sync::Mutex;

@@ -1,7 +1,7 @@
 //! PostgreSQL: connects, and counts the statements that clients have sent, by pg_stat_statements.
 
 use crate::Result;
-use lockkeeper::address::Address;
+use lockkeeper_core::engine::Address;
 use tokio_postgres::{Client, Config, NoTls};
 
 /// A session; its connection ends with the runtime.

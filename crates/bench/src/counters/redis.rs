@@ -1,7 +1,7 @@
 //! Redis: connects, and counts the requests among the commands of INFO commandstats.
 
 use crate::Result;
-use lockkeeper::address::Address;
+use lockkeeper_core::engine::Address;
 use redis::aio::MultiplexedConnection;
 use redis::{Client, IntoConnectionInfo};
 

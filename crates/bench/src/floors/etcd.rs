@@ -3,7 +3,7 @@
 use super::Pairs;
 use crate::Result;
 use futures_util::future::BoxFuture;
-use lockkeeper::address::Address;
+use lockkeeper_core::engine::Address;
 use prost::Message;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;

@@ -3,7 +3,7 @@
 use super::Pairs;
 use crate::Result;
 use futures_util::future::BoxFuture;
-use lockkeeper::address::Address;
+use lockkeeper_core::engine::Address;
 use std::fs::OpenOptions;
 use std::path::Path;
 use tempfile::TempDir;

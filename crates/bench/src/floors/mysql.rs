@@ -3,7 +3,7 @@
 use super::Pairs;
 use crate::{Result, counters};
 use futures_util::future::BoxFuture;
-use lockkeeper::address::Address;
+use lockkeeper_core::engine::Address;
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 use tokio::sync::Mutex;

@@ -3,7 +3,7 @@
 use super::Pairs;
 use crate::{Result, counters};
 use futures_util::future::BoxFuture;
-use lockkeeper::address::Address;
+use lockkeeper_core::engine::Address;
 use tokio_postgres::{Client, Statement};
 
 /// As many connections as the engine's tables get.

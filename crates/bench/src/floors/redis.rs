@@ -3,7 +3,7 @@
 use super::Pairs;
 use crate::{Result, counters};
 use futures_util::future::BoxFuture;
-use lockkeeper::address::Address;
+use lockkeeper_core::engine::Address;
 use redis::Script;
 use redis::aio::MultiplexedConnection;
 

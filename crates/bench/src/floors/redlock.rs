@@ -4,7 +4,7 @@ use super::Pairs;
 use super::redis::SetAndDelete;
 use crate::{Result, counters};
 use futures_util::future::{BoxFuture, try_join_all};
-use lockkeeper::address::Address;
+use lockkeeper_core::engine::Address;
 
 /// One connection to each node.
 pub(crate) struct OnAllNodes(Vec<SetAndDelete>);

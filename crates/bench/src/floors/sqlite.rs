@@ -4,7 +4,7 @@ use super::Pairs;
 use super::file::directory_beside;
 use crate::Result;
 use futures_util::future::BoxFuture;
-use lockkeeper::address::Address;
+use lockkeeper_core::engine::Address;
 use rusqlite::Connection;
 use std::sync::{Mutex, PoisonError};
 use tempfile::TempDir;

@@ -7,7 +7,7 @@ use crate::helper::{Helper, Task};
 use crate::scale::Scale;
 use crate::summary::{Sample, Unit};
 use crate::target::{close, connect, fresh_name};
-use lockkeeper::Clock;
+use lockkeeper_core::engine::Clock;
 
 pub(crate) async fn run(url: &str, scale: &Scale) -> Result<Sample> {
     let keeper = connect(url, None).await?;

@@ -5,7 +5,8 @@ use crate::exit::{Failure, Outcome, SUCCESS};
 use crate::output;
 use crate::table::{brief, layout, or_dash};
 use clap::Args;
-use lockkeeper::{ClaimView, Keeper, LockName, LockView};
+use lockkeeper::{ClaimView, Keeper, LockView};
+use lockkeeper_core::engine::LockName;
 use std::time::SystemTime;
 
 const EXAMPLES: &str = "\

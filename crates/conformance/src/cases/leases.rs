@@ -1,7 +1,8 @@
 //! Renewal, fixed leases, and what keeps running while the user's executor does not.
 
 use crate::bench::{Bench, PATIENCE, is_free, soon, soon_held};
-use lockkeeper::{Clock, Error, LostReason, State};
+use lockkeeper::{Error, LostReason, State};
+use lockkeeper_core::engine::Clock;
 use std::time::Duration;
 
 pub(super) async fn a_fixed_lease_frees_itself(bench: Bench) {

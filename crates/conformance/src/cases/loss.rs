@@ -1,7 +1,8 @@
 //! Losing a lock: the signal comes before anybody else can hold it, and the loser harms nobody.
 
 use crate::bench::{Bench, soon, soon_held};
-use lockkeeper::{Clock, Error, Keeper, State};
+use lockkeeper::{Error, Keeper, State};
+use lockkeeper_core::engine::Clock;
 
 /// Evicts the holder of a lock. Another keeper's hold may be shown a moment after its grant only.
 pub(super) async fn evict_holder(bench: &Bench, keeper: &Keeper, name: &str) {
