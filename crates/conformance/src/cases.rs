@@ -133,6 +133,7 @@ pub(crate) fn all() -> Vec<Case> {
         loss::work_under_protection_is_cancelled_on_loss [];
         loss::an_evicted_waiter_joins_again [Fair];
         faults::a_lost_reply_of_an_acquire_leaves_nothing [];
+        faults::a_wait_outlives_a_lost_reply [];
         faults::a_lost_reply_of_a_renewal_is_only_uncertain [];
         faults::a_lost_reply_of_a_release_still_frees [];
         faults::duplicated_requests_change_nothing [];

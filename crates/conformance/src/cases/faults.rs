@@ -6,10 +6,18 @@ use lockkeeper::State;
 pub(super) async fn a_lost_reply_of_an_acquire_leaves_nothing(bench: Bench) {
     let (keeper, engine) = bench.faulty(bench.long_ttl()).await;
     engine.lose_acquires(1);
-    let error = keeper.mutex("reply").lock().await.expect_err("the reply is lost");
+    let error = keeper.mutex("reply").try_lock().await.expect_err("the reply is lost");
     assert!(error.is_temporary());
     is_free(&keeper, "reply").await;
     bench.until_idle(&keeper, "reply").await;
+}
+
+/// A wait joins again, and does not wait for the claim that it left behind.
+pub(super) async fn a_wait_outlives_a_lost_reply(bench: Bench) {
+    let (keeper, engine) = bench.faulty(bench.long_ttl()).await;
+    engine.lose_acquires(2);
+    soon_held(keeper.mutex("again").lock()).await.release().await.expect("a release");
+    bench.until_idle(&keeper, "again").await;
 }
 
 pub(super) async fn a_lost_reply_of_a_renewal_is_only_uncertain(bench: Bench) {
