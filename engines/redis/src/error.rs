@@ -1,11 +1,12 @@
-//! What a driver's error means for us: try again, or call the operator.
+//! What a driver's error means for the caller: try again, or call the operator.
 
 use lockkeeper_core::Error;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
+use std::io;
 
 /// The driver's error as ours.
-pub fn failure(engine: &'static str, doing: &'static str, error: RedisError) -> Error {
-    if may_pass(&error) {
+pub fn error(engine: &'static str, doing: &'static str, error: RedisError) -> Error {
+    if is_temporary(&error) {
         Error::temporary(engine, doing, error)
     } else {
         Error::permanent(engine, doing, error)
@@ -13,7 +14,7 @@ pub fn failure(engine: &'static str, doing: &'static str, error: RedisError) -> 
 }
 
 /// Whether the same request may succeed later.
-pub(crate) fn may_pass(error: &RedisError) -> bool {
+fn is_temporary(error: &RedisError) -> bool {
     match error.kind() {
         ErrorKind::Io | ErrorKind::ClusterConnectionNotFound | ErrorKind::MasterNameNotFoundBySentinel => {
             true
@@ -35,9 +36,14 @@ pub(crate) fn may_pass(error: &RedisError) -> bool {
     }
 }
 
-/// Whether the connection it came from is to be given up: it is dead, silent, or leads to the wrong server.
-pub(crate) fn spoils_the_connection(error: &RedisError) -> bool {
+/// Whether the connection it came from is of no use any more: it is closed, or leads to the wrong server.
+pub(crate) fn closes_the_connection(error: &RedisError) -> bool {
     error.is_io_error()
         || error.is_unrecoverable_error()
         || matches!(error.kind(), ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown))
+}
+
+/// An error of the connection.
+pub(crate) fn io_error(kind: io::ErrorKind, text: impl Into<String>) -> RedisError {
+    io::Error::new(kind, text.into()).into()
 }
