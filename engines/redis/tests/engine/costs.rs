@@ -1,8 +1,6 @@
 //! What locks cost the server, counted by the server itself.
 
-mod common;
-
-use common::{calls, direct, keeper, soon, try_keeper, until, waiters};
+use crate::common::{calls, direct, keeper, soon, try_keeper, until, waiters};
 use lockkeeper_testkit::Redis;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};

@@ -1,5 +1,4 @@
-//! What the tests of this engine share: keepers on real servers, and a look behind the scenes.
-#![allow(dead_code)]
+//! What the tests of this engine share: keepers on real servers, and what the server counts.
 
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{Engine, Keeper, Result};

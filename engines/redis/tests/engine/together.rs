@@ -1,8 +1,6 @@
-//! Many tasks on locks of their own: they share requests, and nothing else.
+//! Many tasks on locks of their own: they share a connection, and nothing else.
 
-mod common;
-
-use common::{calls, direct, soon, try_keeper, until};
+use crate::common::{calls, direct, soon, try_keeper, until};
 use futures_util::future::join_all;
 use lockkeeper_core::{Error, Keeper};
 use lockkeeper_testkit::Redis;
@@ -21,7 +19,7 @@ fn name(number: usize) -> String {
 }
 
 #[tokio::test]
-async fn tasks_on_their_own_locks_share_requests_and_every_token_grows() {
+async fn tasks_on_their_own_locks_cost_two_requests_each_and_every_token_grows() {
     let redis = Redis::start();
     let mut direct = direct(redis.port()).await;
     for style in STYLES {
@@ -41,7 +39,7 @@ async fn tasks_on_their_own_locks_share_requests_and_every_token_grows() {
             assert!(soon("all are released", released).await.iter().all(Result::is_ok));
             let after = calls(&mut direct).await;
             let requests = after["evalsha"] - before.get("evalsha").copied().unwrap_or(0);
-            assert!(requests <= TASKS as u64, "{style}: {requests} requests for {TASKS} pairs");
+            assert_eq!(requests, 2 * TASKS as u64, "{style}: requests for {TASKS} pairs");
         }
         keeper.close().await;
     }

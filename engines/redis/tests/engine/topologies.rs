@@ -1,8 +1,6 @@
 //! TLS and access lists, Sentinel, Cluster, and what a failover can break.
 
-mod common;
-
-use common::{direct, engine, keeper, soon, try_keeper, until};
+use crate::common::{direct, engine, keeper, soon, try_keeper, until};
 use lockkeeper_core::{Error, State};
 use lockkeeper_testkit::{Proxy, Redis, RedisCluster, Sentinel};
 use std::sync::{Arc, Mutex};
@@ -32,7 +30,7 @@ async fn a_user_with_just_the_named_permissions_can_lock() {
     let redis = Redis::start();
     let mut direct = direct(redis.port()).await;
     let rules =
-        include_str!("../README.md").lines().find_map(|line| line.strip_prefix("ACL SETUSER keeper "));
+        include_str!("../../README.md").lines().find_map(|line| line.strip_prefix("ACL SETUSER keeper "));
     let mut command = redis::cmd("ACL");
     command.arg("SETUSER").arg("keeper");
     for rule in rules.expect("the page names the rules").split(' ') {

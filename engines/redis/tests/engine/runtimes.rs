@@ -2,7 +2,7 @@
 
 // A connection that breaks costs no lock here, so the case of its loss is not for us.
 #[allow(dead_code)]
-#[path = "../../../crates/conformance/cases/runtimes.rs"]
+#[path = "../../../../crates/conformance/cases/runtimes.rs"]
 mod cases;
 
 use lockkeeper_testkit::Redis;
