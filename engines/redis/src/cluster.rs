@@ -1,234 +1,257 @@
-//! A Redis Cluster: every lock lives in one slot, and so at one member.
+//! A Redis Cluster: every lock lives in one slot, and so at one member. Only Redis has slots and redirections.
 
-use crate::lane::scan;
-use crate::link::{Dial, Link, io_error};
-use crate::lua::Request;
-use crate::target::{Spot, Target};
-use futures_util::future::join_all;
-use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
+use crate::config::ENGINE;
+use crate::connection::{Connection, Server};
+use crate::error::{error, io_error};
+use crate::script::Call;
+use crate::servers::{Opener, Target, collect};
+use crate::view;
+use futures_util::future::{join_all, select_ok};
+use lockkeeper_core::{Connections, Error, Result, background};
+use redis::{ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-use tokio::runtime::Handle;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// How many redirections one request follows.
 const REDIRECTIONS: usize = 5;
 /// The members are not asked for their map more often than this.
 const REFRESH_PAUSE: Duration = Duration::from_millis(100);
 
-/// The members of a cluster, a link to each, and the map of the slots.
-#[derive(Debug, Clone)]
-pub(crate) struct Cluster(Arc<Inner>);
+/// The members of a cluster, connections to each, and the map of the slots.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    members: Arc<Members>,
+    /// Messages reach every member, so one connection subscribes, at the first master that can be reached.
+    subscription: Arc<Connections<Connection>>,
+}
 
-struct Inner {
-    runtime: Handle,
-    dial: Dial,
+#[derive(Debug)]
+struct Members {
+    opener: Opener,
     map: Mutex<Map>,
-    refreshing: tokio::sync::Mutex<Instant>,
-    /// Messages reach every member, so one link listens, at whichever member answers.
-    ears: Option<Link>,
+    refreshed: tokio::sync::Mutex<Instant>,
 }
 
-impl std::fmt::Debug for Inner {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cluster").field("members", &self.map().links.len()).finish_non_exhaustive()
-    }
-}
-
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Map {
-    links: HashMap<Spot, Link>,
+    connections: HashMap<Server, Arc<Connections<Connection>>>,
     /// The last slot of each range, with its first slot and its master.
-    ranges: BTreeMap<u16, (u16, Spot)>,
-}
-
-impl Inner {
-    fn map(&self) -> MutexGuard<'_, Map> {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    ranges: BTreeMap<u16, (u16, Server)>,
 }
 
 impl Cluster {
-    /// Opens a link to each of the members that the seeds tell.
-    pub(crate) async fn open(
-        runtime: &Handle,
-        seeds: Vec<Spot>,
-        dial: impl Fn(Target) -> Dial,
-    ) -> RedisResult<Self> {
-        let mut plain = dial(Target::Fixed(Spot::default()));
-        let ears = match plain.ears.take() {
-            None => None,
-            Some(_) => {
-                let target = Target::AnyOf(seeds.clone(), plain.greeting.clone());
-                Some(Link::start(runtime, dial(target)).await?)
-            }
-        };
-        let inner = Inner {
-            runtime: runtime.clone(),
-            dial: plain,
-            map: Mutex::default(),
-            refreshing: tokio::sync::Mutex::new(Instant::now()),
-            ears,
-        };
+    /// A cluster of which these members are known.
+    pub(crate) fn new(seeds: Vec<Server>, mut opener: Opener) -> Self {
+        let subscription = opener.subscription.take();
+        let refreshed = tokio::sync::Mutex::new(Instant::now());
+        let members = Arc::new(Members { opener, map: Mutex::default(), refreshed });
         for seed in seeds {
-            inner.link_to(&seed);
+            members.connections(&seed);
         }
-        let cluster = Self(Arc::new(inner));
-        cluster.read_map().await?;
-        Ok(cluster)
+        let known = Arc::downgrade(&members);
+        let subscription = Connections::new(move || {
+            let (known, subscription) = (known.upgrade(), subscription.clone());
+            async move {
+                let members = known.ok_or_else(no_member)?;
+                let mut last = no_member();
+                for server in members.known() {
+                    let target = Target::One(server);
+                    let opener =
+                        Opener { target, subscription: subscription.clone(), ..members.opener.clone() };
+                    match opener.open().await {
+                        Ok(connection) => return Ok(connection),
+                        Err(cause) => last = error(ENGINE, "connect", cause),
+                    }
+                }
+                Err(last)
+            }
+        });
+        Self { members, subscription: Arc::new(subscription) }
+    }
+
+    /// The connection that subscribes.
+    pub(crate) fn subscription(&self) -> &Arc<Connections<Connection>> {
+        &self.subscription
+    }
+
+    /// Reads the map of the slots.
+    pub(crate) async fn read_map(&self) -> Result<()> {
+        self.members.read_map().await
     }
 
     pub(crate) fn close(&self) {
-        self.0.map().links.values().chain(&self.0.ears).for_each(Link::close);
+        self.subscription.close();
+        self.members.map().connections.values().for_each(|connections| connections.close());
     }
 
-    pub(crate) fn is_dead(&self) -> bool {
-        self.0.map().links.values().any(Link::is_dead)
-    }
-
-    fn link_of(&self, slot: u16) -> RedisResult<Link> {
-        let map = self.0.map();
-        let range = map.ranges.range(slot..).next().filter(|(_, (first, _))| *first <= slot);
-        let link = range.and_then(|(_, (_, spot))| map.links.get(spot));
-        link.cloned()
-            .ok_or_else(|| io_error(std::io::ErrorKind::NotFound, "no member of the cluster has the slot"))
-    }
-
-    pub(crate) async fn run(&self, request: &Request) -> RedisResult<Value> {
-        let mut outcome = match self.link_of(request.slot()) {
-            Ok(link) => link.run(request).await,
-            Err(error) => Err(error),
-        };
+    pub(crate) async fn run(&self, doing: &'static str, call: &Call) -> Result<Value> {
+        let mut reply = self.members.run(call).await;
         for _ in 0..REDIRECTIONS {
-            let Err(error) = &outcome else { break };
-            outcome = match error.kind() {
+            let Ok(Err(cause)) = &reply else { break };
+            reply = match cause.kind() {
                 ErrorKind::Server(ServerErrorKind::Moved) => {
                     self.refresh().await;
-                    self.link_of(request.slot())?.run(request).await
+                    self.members.run(call).await
                 }
-                ErrorKind::Server(ServerErrorKind::Ask) => self.ask(error, request).await,
+                ErrorKind::Server(ServerErrorKind::Ask) => self.members.run_asking(cause, call).await,
                 _ => break,
             };
         }
-        if outcome.as_ref().is_err_and(RedisError::is_io_error) {
+        let reply = reply.and_then(|reply| reply.map_err(|cause| error(ENGINE, doing, cause)));
+        if reply.as_ref().is_err_and(Error::is_temporary) {
             // A replica may have taken over. The next try shall find it.
-            let cluster = self.clone();
-            self.0.runtime.spawn(async move { cluster.refresh().await });
+            let members = Arc::clone(&self.members);
+            background::handle().spawn(async move { members.refresh().await });
         }
-        outcome
+        reply
     }
 
-    /// A slot on its way to another member: what is not here any more is there, for those who ask.
-    async fn ask(&self, error: &RedisError, request: &Request) -> RedisResult<Value> {
-        let spot = error.redirect_node().and_then(|(spot, _)| spot.rsplit_once(':'));
-        let Some((host, Ok(port))) = spot.map(|(host, port)| (host, port.parse())) else {
-            return Err(io_error(std::io::ErrorKind::InvalidData, "a redirection leads nowhere"));
-        };
-        let link = self.0.link_to(&(host.to_owned(), port));
-        let mut pipeline = Pipeline::new();
-        pipeline.cmd("ASKING").add_command(request.in_full());
-        let mut replies = link.pipeline(&pipeline).await?;
-        replies.pop().unwrap_or_else(|| Err(io_error(std::io::ErrorKind::InvalidData, "no reply")))
-    }
-
-    /// One pipeline per member, all at once; what has moved meanwhile is sent again by itself.
-    pub(crate) async fn run_all(&self, requests: Vec<Request>) -> RedisResult<Vec<RedisResult<Value>>> {
-        let mut parts: HashMap<u16, (Link, Vec<usize>)> = HashMap::new();
-        let ranges: Vec<RedisResult<(u16, Link)>> =
-            requests.iter().map(|request| self.range_of(request.slot())).collect();
-        for (index, range) in ranges.into_iter().enumerate() {
-            let (last_slot, link) = range?;
-            parts.entry(last_slot).or_insert_with(|| (link, Vec::new())).1.push(index);
+    /// One pipeline for each member, all at once; what has moved meanwhile is sent again by itself.
+    pub(crate) async fn run_all(&self, doing: &'static str, calls: Vec<Call>) -> Result<Vec<Value>> {
+        let mut parts: HashMap<Server, Vec<usize>> = HashMap::new();
+        for (index, call) in calls.iter().enumerate() {
+            parts.entry(self.members.master_of(call.slot())?).or_default().push(index);
         }
-        let mut places: Vec<Option<Request>> = requests.into_iter().map(Some).collect();
-        let work = parts.into_values().map(|(link, indices)| {
-            let part: Vec<Request> = indices.iter().filter_map(|index| places[*index].take()).collect();
-            async move {
-                let replies = link.run_all(&part).await;
-                (indices, part, replies)
-            }
+        let calls = &calls;
+        let sent = parts.into_iter().map(|(server, indices)| async move {
+            let connection = self.members.connections(&server).foreground().await?;
+            let part: Vec<Call> = indices.iter().map(|index| calls[*index].clone()).collect();
+            let replies = connection.run_all(&part).await.map_err(|cause| error(ENGINE, doing, cause))?;
+            Ok::<_, Error>((indices, replies))
         });
-        let work: Vec<_> = work.collect();
-        let mut outcomes: Vec<RedisResult<Value>> = Vec::new();
-        outcomes.resize_with(places.len(), || Err(io_error(std::io::ErrorKind::NotConnected, "not sent")));
-        for (indices, part, replies) in join_all(work).await {
-            for ((index, request), reply) in indices.into_iter().zip(&part).zip(replies?) {
-                let moved = matches!(&reply, Err(error) if error.is_cluster_error());
-                outcomes[index] = if moved { self.run(request).await } else { reply };
+        let mut outcomes: Vec<RedisResult<Value>> = calls.iter().map(|_| Ok(Value::Nil)).collect();
+        for part in join_all(sent).await {
+            let (indices, replies) = part?;
+            for (index, reply) in indices.into_iter().zip(replies) {
+                let has_moved = reply.as_ref().is_err_and(RedisError::is_cluster_error);
+                outcomes[index] = if has_moved { Ok(self.run(doing, &calls[index]).await?) } else { reply };
             }
         }
-        Ok(outcomes)
+        collect(doing, Ok(outcomes))
     }
 
-    fn range_of(&self, slot: u16) -> RedisResult<(u16, Link)> {
-        let last = self.0.map().ranges.range(slot..).next().map_or(slot, |(last, _)| *last);
-        Ok((last, self.link_of(slot)?))
-    }
-
-    pub(crate) async fn scan(&self, pattern: &str, kind: &str) -> RedisResult<Vec<String>> {
-        let masters: Vec<Link> = {
-            let map = self.0.map();
-            let mut spots: Vec<&Spot> = map.ranges.values().map(|(_, spot)| spot).collect();
-            spots.sort_unstable();
-            spots.dedup();
-            spots.into_iter().filter_map(|spot| map.links.get(spot).cloned()).collect()
-        };
+    pub(crate) async fn scan(&self, doing: &'static str, pattern: &str, kind: &str) -> Result<Vec<String>> {
+        let found = self.members.masters().into_iter().map(|server| async move {
+            let connection = self.members.connections(&server).foreground().await?;
+            connection.scan(pattern, kind).await.map_err(|cause| error(ENGINE, doing, cause))
+        });
         let mut keys = Vec::new();
-        for found in join_all(masters.iter().map(|link| scan(link, pattern, kind))).await {
+        for found in join_all(found).await {
             keys.append(&mut found?);
         }
         Ok(keys)
     }
 
-    /// Reads the map again, unless somebody has just done so.
+    /// Reads the map again on the background runtime, and waits for that, but not for ever.
     async fn refresh(&self) {
-        let mut last = self.0.refreshing.lock().await;
-        if last.elapsed() < REFRESH_PAUSE {
-            tokio::time::sleep(REFRESH_PAUSE.saturating_sub(last.elapsed())).await;
-        }
+        let members = Arc::clone(&self.members);
+        let refreshed = background::handle().spawn(async move { members.refresh().await });
+        let _ = tokio::time::timeout(self.members.opener.limit, refreshed).await;
+    }
+}
+
+impl Members {
+    fn map(&self) -> MutexGuard<'_, Map> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connections to a member; opened when a runtime first asks.
+    fn connections(&self, server: &Server) -> Arc<Connections<Connection>> {
+        let mut map = self.map();
+        let connections = map.connections.entry(server.clone()).or_insert_with(|| {
+            let opener = Opener { target: Target::One(server.clone()), ..self.opener.clone() };
+            Arc::new(opener.connections())
+        });
+        Arc::clone(connections)
+    }
+
+    /// The masters, and then whoever else is known.
+    fn known(&self) -> Vec<Server> {
+        let mut servers = self.masters();
+        let others: Vec<Server> =
+            self.map().connections.keys().filter(|server| !servers.contains(server)).cloned().collect();
+        servers.extend(others);
+        servers
+    }
+
+    fn masters(&self) -> Vec<Server> {
+        let map = self.map();
+        let mut servers: Vec<Server> = map.ranges.values().map(|(_, server)| server.clone()).collect();
+        servers.sort_unstable();
+        servers.dedup();
+        servers
+    }
+
+    fn master_of(&self, slot: u16) -> Result<Server> {
+        let map = self.map();
+        let range = map.ranges.range(slot..).next().filter(|(_, (first, _))| *first <= slot);
+        range.map(|(_, (_, server))| server.clone()).ok_or_else(no_member)
+    }
+
+    /// Runs a script at the member that has its slot by the map.
+    async fn run(&self, call: &Call) -> Result<RedisResult<Value>> {
+        let connections = self.connections(&self.master_of(call.slot())?);
+        Ok(connections.foreground().await?.run(call).await)
+    }
+
+    /// A slot that moves to another member: what is not here any more is there, if the request says ASKING.
+    async fn run_asking(&self, cause: &RedisError, call: &Call) -> Result<RedisResult<Value>> {
+        let server = cause.redirect_node().and_then(|(server, _)| server.rsplit_once(':'));
+        let Some((host, Ok(port))) = server.map(|(host, port)| (host, port.parse())) else {
+            return Err(no_member());
+        };
+        let connection = self.connections(&(host.to_owned(), port)).foreground().await?;
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("ASKING").add_command(call.in_full());
+        let no_reply = || Err(io_error(io::ErrorKind::InvalidData, "no reply"));
+        Ok(match connection.pipeline(&pipeline).await {
+            Ok(mut replies) => replies.pop().unwrap_or_else(no_reply),
+            Err(cause) => Err(cause),
+        })
+    }
+
+    /// Reads the map again, unless that has just been done.
+    async fn refresh(&self) {
+        let mut refreshed = self.refreshed.lock().await;
+        tokio::time::sleep_until(*refreshed + REFRESH_PAUSE).await;
         if let Err(error) = self.read_map().await {
             tracing::debug!(%error, "could not read the cluster's map");
         }
-        *last = Instant::now();
+        *refreshed = Instant::now();
     }
 
-    /// Asks the members for the map, all at once, and takes the first answer.
-    async fn read_map(&self) -> RedisResult<()> {
-        let known: Vec<(Spot, Link)> =
-            self.0.map().links.iter().map(|(spot, link)| (spot.clone(), link.clone())).collect();
-        let mut command = Cmd::new();
-        command.arg("CLUSTER").arg("SLOTS");
-        let asked = known.iter().map(|(spot, link)| {
+    /// Asks the members for the map, all at once, and takes the first reply.
+    async fn read_map(&self) -> Result<()> {
+        let known: Vec<(Server, Arc<Connections<Connection>>)> = {
+            let map = self.map();
+            map.connections.iter().map(|(server, it)| (server.clone(), Arc::clone(it))).collect()
+        };
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SLOTS");
+        let asked = known.iter().map(|(server, connections)| {
             let command = &command;
-            Box::pin(async move { Ok::<_, RedisError>((spot, link.command(command).await?)) })
+            Box::pin(async move {
+                let connection = connections.background().await?;
+                let slots = connection.request(command).await;
+                let ranges = slots.and_then(|slots| read_slots(slots, &server.0));
+                ranges.map_err(|cause| error(ENGINE, "read the cluster's map", cause))
+            })
         });
-        let ((spot, reply), _) = futures_util::future::select_ok(asked).await?;
-        let ranges = read_slots(reply, &spot.0)?;
-        if ranges.is_empty() {
-            return Err(io_error(std::io::ErrorKind::NotFound, "the cluster has no slots"));
-        }
-        for (_, master) in ranges.values() {
-            self.0.link_to(master);
-        }
-        let mut map = self.0.map();
-        map.ranges = ranges;
+        let (ranges, _) = select_ok(asked).await?;
+        self.map().ranges = ranges;
         Ok(())
     }
 }
 
-impl Inner {
-    /// The link to a member; a new one connects in the background.
-    fn link_to(&self, spot: &Spot) -> Link {
-        let dial = Dial { target: Target::Fixed(spot.clone()), ..self.dial.clone() };
-        let mut map = self.map();
-        let link =
-            map.links.entry(spot.clone()).or_insert_with(|| Link::start_unconnected(&self.runtime, dial));
-        link.clone()
-    }
+fn no_member() -> Error {
+    Error::temporary(ENGINE, "find a member of the cluster", "no member is known to have the slot")
 }
 
 /// Reads the reply of CLUSTER SLOTS. A member that does not know its own name means the one we asked.
-fn read_slots(reply: Value, asked: &str) -> RedisResult<BTreeMap<u16, (u16, Spot)>> {
+fn read_slots(reply: Value, asked: &str) -> RedisResult<BTreeMap<u16, (u16, Server)>> {
     let mut ranges = BTreeMap::new();
     let rows: Vec<Vec<Value>> = redis::from_redis_value(reply)?;
     for row in rows {
@@ -236,11 +259,14 @@ fn read_slots(reply: Value, asked: &str) -> RedisResult<BTreeMap<u16, (u16, Spot
         let (first, last): (u16, u16) =
             (redis::from_redis_value_ref(first)?, redis::from_redis_value_ref(last)?);
         let words: Vec<Value> = redis::from_redis_value_ref(master)?;
-        let host = words.first().and_then(crate::view::text).filter(|host| !host.is_empty());
-        let port = words.get(1).and_then(crate::view::integer).and_then(|port| u16::try_from(port).ok());
+        let host = words.first().and_then(view::text).filter(|host| !host.is_empty());
+        let port = words.get(1).and_then(view::integer).and_then(|port| u16::try_from(port).ok());
         if let Some(port) = port {
             ranges.insert(last, (first, (host.unwrap_or_else(|| asked.to_owned()), port)));
         }
+    }
+    if ranges.is_empty() {
+        return Err(io_error(io::ErrorKind::NotFound, "the cluster has no slots"));
     }
     Ok(ranges)
 }

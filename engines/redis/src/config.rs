@@ -1,5 +1,6 @@
-//! What the URL says: where the servers are, how to greet them and how to lock.
+//! What the URL says: where the servers are, how to connect to them and how to lock.
 
+use crate::connection::Server;
 use lockkeeper_core::address::{Address, Host};
 use lockkeeper_core::{Error, Result};
 use redis::io::tcp::TcpSettings;
@@ -18,9 +19,9 @@ pub(crate) enum Topology {
     Cluster(Vec<Host>),
 }
 
-/// How a server is greeted: TLS, user, password, database, protocol.
+/// How a connection to a server begins: TLS, user, password, database, protocol.
 #[derive(Debug, Clone)]
-pub struct Greeting {
+pub struct ConnectOptions {
     tls: bool,
     authority: Option<Vec<u8>>,
     settings: RedisConnectionInfo,
@@ -31,22 +32,23 @@ pub struct Greeting {
 pub(crate) struct Config {
     pub(crate) style: &'static str,
     pub(crate) topology: Topology,
-    pub(crate) greeting: Greeting,
-    pub(crate) sentinel_greeting: Greeting,
+    pub(crate) options: ConnectOptions,
+    pub(crate) sentinel_options: ConnectOptions,
     pub(crate) wait_replicas: u32,
 }
 
-/// The time limit of every request: well below the TTL, so that a retry fits in.
-pub fn time_limit(ttl: Duration) -> Duration {
-    (ttl / 4).clamp(Duration::from_millis(50), Duration::from_secs(5))
+/// The time limit of every request: less than a quarter of the TTL, so that a renewal which the core gives up after that
+/// has closed its connection, and a retry fits in.
+pub(crate) fn time_limit(ttl: Duration) -> Duration {
+    (ttl / 5).min(Duration::from_secs(5))
 }
 
 impl Config {
     pub(crate) fn read(mut address: Address) -> Result<Self> {
         let style = address.take_style(&["queue", "plain"])?;
         let wait_replicas = address.take_parsed("wait_replicas", "a number of replicas")?.unwrap_or(0);
-        let greeting = Greeting::read(&mut address)?;
-        let sentinel_greeting = greeting.for_sentinels(&mut address);
+        let options = ConnectOptions::read(&mut address)?;
+        let sentinel_options = options.for_sentinels(&mut address);
         address.finish()?;
         let topology = Topology::read(&address)?;
         if wait_replicas > 0 && matches!(topology, Topology::Cluster(_)) {
@@ -54,7 +56,7 @@ impl Config {
                 "wait_replicas does not work with redis+cluster: use redis or redis+sentinel",
             ));
         }
-        Ok(Self { style, topology, greeting, sentinel_greeting, wait_replicas })
+        Ok(Self { style, topology, options, sentinel_options, wait_replicas })
     }
 }
 
@@ -88,14 +90,12 @@ impl Topology {
     }
 }
 
-impl Greeting {
+impl ConnectOptions {
     /// Takes user, password, `tls`, `ca` and, of a single server, the database from the path.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a database that is no number or a file that cannot be read.
     pub fn read(address: &mut Address) -> Result<Self> {
-        // More than one provider may be compiled in, and then nobody chooses for us. An earlier choice stands.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let tls = address.take_flag("tls")? || address.scheme == "rediss";
         let authority = address.take("ca").map(|path| read_authority(&path)).transpose()?;
         let mut settings =
@@ -124,24 +124,21 @@ impl Greeting {
         Self { settings, ..self.clone() }
     }
 
-    pub(crate) fn is_encrypted(&self) -> bool {
-        self.tls
-    }
-
-    /// How a connection begins.
-    pub(crate) fn settings(&self) -> &RedisConnectionInfo {
-        &self.settings
-    }
-
     /// A client of that server.
-    pub(crate) fn client(&self, host: &str, port: u16) -> RedisResult<Client> {
-        let info = self.info(host, port)?;
-        match (&self.authority, self.tls) {
-            (Some(authority), true) => {
+    pub(crate) fn client(&self, (host, port): &Server) -> RedisResult<Client> {
+        let info = self.info(host, *port)?;
+        if !self.tls {
+            return Client::open(info);
+        }
+        // The driver takes the process's provider. More than one may be compiled in, and then none is chosen by itself; an
+        // earlier choice stands.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        match &self.authority {
+            Some(authority) => {
                 let root_cert = Some(authority.clone());
                 Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert })
             }
-            _ => Client::open(info),
+            None => Client::open(info),
         }
     }
 
@@ -188,7 +185,7 @@ mod tests {
             if sentinels.len() == 3 && master == "m"));
         assert_eq!((config.style, config.wait_replicas), ("plain", 1));
         assert!(matches!(read("redis+cluster://a,b").unwrap().topology, Topology::Cluster(_)));
-        assert!(read("rediss://h").unwrap().greeting.tls);
+        assert!(read("rediss://h").unwrap().options.tls);
     }
 
     #[test]

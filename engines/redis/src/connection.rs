@@ -1,98 +1,103 @@
-//! One connection: how it is opened, and what is sent on it.
+//! One connection of the driver's to one server: how it is opened, what is sent on it, and when it is of no use any more.
 
-use crate::link::{Dial, io_error};
-use crate::lua::Request;
-use crate::reply;
-use lockkeeper_core::drive::{Drive, Manner, Moves, Stream, Watch, Watched, Wire, once_more};
+use crate::config::ConnectOptions;
+use crate::error::{closes_the_connection, io_error};
+use crate::script::Call;
+use crate::sentinel::MasterWatch;
+use crate::wake::Subscription;
+use lockkeeper_core::{BoxFuture, Replies};
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, PushInfo, RedisError, RedisResult};
-use redis::{ServerErrorKind, Value};
-use std::borrow::Cow;
+use redis::{
+    AsyncConnectionConfig, Cmd, ErrorKind, FromRedisValue, Pipeline, PushInfo, PushKind, RedisError,
+    RedisResult, ServerErrorKind, Value,
+};
+use std::fmt;
 use std::io;
-use std::pin::pin;
 use std::sync::Arc;
-use tokio::net::TcpStream;
-use tokio::runtime::Handle;
+use std::time::Duration;
+use tokio::sync::watch;
 
-/// What can be sent: a command of the driver's, or a script.
-pub(crate) trait Words: Sync {
-    /// Writes it as it is sent.
-    fn write(&self, out: &mut Vec<u8>);
+/// A server's name and port.
+pub type Server = (String, u16);
 
-    /// It as a command of the driver's.
-    fn command(&self) -> Cow<'_, Cmd>;
-}
+/// The oldest server whose scripts and commands are those that ours need.
+const OLDEST_MAJOR_VERSION: u32 = 7;
 
-impl Words for Cmd {
-    fn write(&self, out: &mut Vec<u8>) {
-        self.write_packed_command(out);
-    }
-
-    fn command(&self) -> Cow<'_, Cmd> {
-        Cow::Borrowed(self)
-    }
-}
-
-impl Words for Request {
-    fn write(&self, out: &mut Vec<u8>) {
-        Self::write(self, out);
-    }
-
-    fn command(&self) -> Cow<'_, Cmd> {
-        Cow::Owned(Self::command(self))
-    }
-}
-
-/// A connection to a server that serves.
-#[derive(Clone)]
-pub(crate) enum Connection {
-    /// The driver's, on a task of its own: it listens, or is encrypted.
-    Driver(MultiplexedConnection),
-    /// Driven by whoever asks, who then needs no other task, and watched by the background, which needs no timer for each request.
-    Wire(Wire<Value>, Arc<Watched>),
+/// A connection to a master. A request whose connection breaks fails, and is never sent again here: the caller knows what it
+/// means (Law 4).
+pub struct Connection {
+    driver: MultiplexedConnection,
+    replies: Replies,
+    is_closed: watch::Sender<bool>,
+    server: Server,
+    master: Option<MasterWatch>,
 }
 
 impl Connection {
-    /// Opens a connection to this server. `said` hears what the server says unasked, and `ended` of the end, each if it is of that
-    /// kind.
+    /// Opens a connection to this server and checks that locks are safe there. Each request may take this long.
     ///
     /// Cancel safety: dropping the future closes the connection.
     ///
     /// # Errors
     /// Why there is none, or why it must not be used.
-    pub(crate) async fn open(
-        (host, port): (&str, u16),
-        dial: &Dial,
-        watch: &Watch,
-        said: impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static,
-        ended: impl FnOnce() + Send + 'static,
+    pub async fn open(
+        server: &Server,
+        options: &ConnectOptions,
+        limit: Duration,
+        subscription: Option<Arc<Subscription>>,
     ) -> RedisResult<Self> {
-        let Dial { greeting, time_limit, ears, .. } = dial;
+        let is_closed = watch::Sender::new(false);
+        // The driver's own limit would be 500 ms for each reply; `Replies` keeps ours.
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(*time_limit))
-            .set_response_timeout(Some(*time_limit));
-        if ears.is_some() || greeting.is_encrypted() {
-            let config = config.set_push_sender(said);
-            let client = greeting.client(host, port)?;
-            let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-            greet(&mut connection, dial).await?;
-            return Ok(Self::Driver(connection));
+            .set_connection_timeout(Some(limit))
+            .set_response_timeout(None)
+            .set_push_sender(push_sender(is_closed.clone(), subscription.clone()));
+        let client = options.client(server)?;
+        let driver = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let connection =
+            Self { driver, replies: Replies::new(limit), is_closed, server: server.clone(), master: None };
+        connection.check_server().await?;
+        // A server that still loads its data accepts connections all the same; this waits until it serves.
+        connection.request(&redis::cmd("PING")).await?;
+        if let Some(subscription) = subscription {
+            connection.driver.clone().subscribe(&subscription.channel).await?;
         }
-        let io = TcpStream::connect((host, port)).await?;
-        io.set_nodelay(true)?;
-        // The driver knows how to greet: it has the socket until nothing is under way on it any more.
-        let same = once_more(&io)?;
-        let (mut connection, driver) =
-            MultiplexedConnection::new_with_config(greeting.settings(), same, config).await?;
-        tokio::select! {
-            greeted = greet(&mut connection, dial) => greeted?,
-            () = driver => return Err(io_error(io::ErrorKind::ConnectionReset, "the connection has ended")),
+        Ok(connection)
+    }
+
+    /// Closed when the sentinels name another master.
+    pub(crate) fn to_master_of(mut self, master: MasterWatch) -> Self {
+        self.master = Some(master);
+        self
+    }
+
+    /// A replica may be behind, and a writable one would even take our claims. HELLO says the role and the version
+    /// and needs no permission.
+    async fn check_server(&self) -> RedisResult<()> {
+        let reply = self.request(&redis::cmd("HELLO")).await?;
+        let field = |name: &str| {
+            let mut fields = reply.as_map_iter().into_iter().flatten();
+            fields
+                .find(|(key, _)| text_of(key).as_deref() == Some(name))
+                .and_then(|(_, value)| text_of(value))
+        };
+        let version = field("version").unwrap_or_default();
+        let major = version.split('.').next().and_then(|number| number.parse::<u32>().ok());
+        if major.is_some_and(|major| major < OLDEST_MAJOR_VERSION) {
+            return Err(RedisError::from((
+                ErrorKind::InvalidClientConfig,
+                "this server is too old: Redis 7.0 or newer is needed",
+                format!("its version is {version}"),
+            )));
         }
-        let moves = Moves::default();
-        let (wire, line) =
-            Wire::over(Stream::new(io, Arc::clone(&moves)), Manner::AtOnce, reply::reads, ended);
-        let drive = Drive::start(line, moves, &Handle::current(), false);
-        Ok(Self::Wire(wire, watch.over(drive)))
+        match field("role").as_deref() {
+            Some("master") => Ok(()),
+            role => Err(RedisError::from((
+                ErrorKind::Server(ServerErrorKind::ReadOnly),
+                "this server is not a master, and locks are safe on a master only",
+                format!("its role is '{}'", role.unwrap_or("unknown")),
+            ))),
+        }
     }
 
     /// Sends one command.
@@ -100,16 +105,22 @@ impl Connection {
     /// Cancel safety: the command may or may not be sent.
     ///
     /// # Errors
-    /// What the connection or the server says.
-    pub(crate) async fn send(&mut self, words: &(impl Words + ?Sized)) -> RedisResult<Value> {
-        let reply = match self {
-            Self::Driver(connection) => {
-                let command = words.command();
-                Box::pin(async move { connection.send_packed_command(&command).await }).await?
-            }
-            Self::Wire(wire, watched) => ask(watched, wire.ask(|out| words.write(out))).await?,
-        };
-        reply.extract_error()
+    /// What the server or the connection says.
+    pub async fn request(&self, command: &Cmd) -> RedisResult<Value> {
+        let mut driver = self.driver.clone();
+        let outcome = self.reply(driver.send_packed_command(command)).await.and_then(Value::extract_error);
+        self.judge(&outcome);
+        outcome
+    }
+
+    /// Sends one command and reads its reply.
+    ///
+    /// Cancel safety: the command may or may not be sent.
+    ///
+    /// # Errors
+    /// What the server or the connection says, or that the reply is of another kind.
+    pub async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
+        Ok(redis::from_redis_value(self.request(command).await?)?)
     }
 
     /// Sends all commands in one go; the replies come one by one.
@@ -118,61 +129,184 @@ impl Connection {
     ///
     /// # Errors
     /// When the connection fails; what a server says to one command is in its place.
-    pub(crate) async fn send_all(&mut self, commands: &Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
-        let replies = match self {
-            Self::Driver(connection) => connection.req_packed_commands(commands, 0, commands.len()).await?,
-            Self::Wire(wire, watched) => {
-                let write = |out: &mut Vec<u8>| out.extend(commands.get_packed_pipeline());
-                ask(watched, wire.ask_all(write, commands.len())).await?
-            }
-        };
-        Ok(replies.into_iter().map(Value::extract_error).collect())
+    pub(crate) async fn pipeline(&self, commands: &Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
+        let mut driver = self.driver.clone();
+        let outcome = self.reply(driver.req_packed_commands(commands, 0, commands.len())).await;
+        self.judge(&outcome);
+        let replies: Vec<_> = outcome?.into_iter().map(Value::extract_error).collect();
+        replies.iter().for_each(|reply| self.judge(reply));
+        Ok(replies)
     }
-}
 
-/// Waits for an answer, and drives the connection meanwhile.
-async fn ask<T>(watched: &Watched, request: impl Future<Output = io::Result<T>>) -> RedisResult<T> {
-    watched.drive().come_here();
-    match watched.ask(pin!(request)).await {
-        Err(_) if watched.was_late() => {
-            Err(io_error(io::ErrorKind::TimedOut, "the server did not answer in time"))
+    /// Runs a script.
+    ///
+    /// Cancel safety: it may or may not run.
+    ///
+    /// # Errors
+    /// What the server, the script or the connection says.
+    pub async fn run(&self, call: &Call) -> RedisResult<Value> {
+        match self.request(call.command()).await {
+            Err(error) if is_unknown_script(&error) => self.request_in_full(call).await,
+            outcome => outcome,
         }
-        outcome => Ok(outcome?),
+    }
+
+    /// Seldom needed, and boxed so that the usual request is a small future.
+    fn request_in_full<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, RedisResult<Value>> {
+        Box::pin(async { self.request(&call.in_full()).await })
+    }
+
+    /// Runs scripts in one pipeline; those a server does not know are sent in full in a second one.
+    ///
+    /// Cancel safety: they may or may not run.
+    ///
+    /// # Errors
+    /// When the connection fails; what a server says to one script is in its place.
+    pub async fn run_all(&self, calls: &[Call]) -> RedisResult<Vec<RedisResult<Value>>> {
+        Ok(self.run_all_then(calls, None).await?.0)
+    }
+
+    /// Runs scripts and then a command, if there is one, in one pipeline.
+    pub(crate) async fn run_all_then(
+        &self,
+        calls: &[Call],
+        then: Option<&Cmd>,
+    ) -> RedisResult<(Vec<RedisResult<Value>>, Option<RedisResult<Value>>)> {
+        if calls.is_empty() {
+            return Ok((Vec::new(), None));
+        }
+        let commands = calls.iter().map(|call| call.command().clone());
+        let (mut replies, mut last) = self.send_all_then(commands, then).await?;
+        let is_unknown = |reply: &RedisResult<Value>| reply.as_ref().is_err_and(is_unknown_script);
+        let unknown: Vec<usize> = (0..replies.len()).filter(|index| is_unknown(&replies[*index])).collect();
+        if !unknown.is_empty() {
+            let commands = unknown.iter().map(|index| calls[*index].in_full());
+            let (again, its_last) = self.send_all_then(commands, then).await?;
+            unknown.into_iter().zip(again).for_each(|(index, reply)| replies[index] = reply);
+            last = its_last;
+        }
+        Ok((replies, last))
+    }
+
+    async fn send_all_then(
+        &self,
+        commands: impl Iterator<Item = Cmd>,
+        then: Option<&Cmd>,
+    ) -> RedisResult<(Vec<RedisResult<Value>>, Option<RedisResult<Value>>)> {
+        let mut pipeline = Pipeline::new();
+        for command in commands.chain(then.cloned()) {
+            pipeline.add_command(command);
+        }
+        let mut replies = self.pipeline(&pipeline).await?;
+        let last = then.and_then(|_| replies.pop());
+        Ok((replies, last))
+    }
+
+    /// All keys of the server that match the pattern and are of that type, once each.
+    ///
+    /// Cancel safety: dropping the future has no effect.
+    ///
+    /// # Errors
+    /// What the server or the connection says.
+    pub async fn scan(&self, pattern: &str, kind: &str) -> RedisResult<Vec<String>> {
+        let (mut keys, mut cursor) = (Vec::new(), 0u64);
+        loop {
+            let mut command = redis::cmd("SCAN");
+            command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1000).arg("TYPE").arg(kind);
+            let (next, mut found): (u64, Vec<String>) = self.query(&command).await?;
+            keys.append(&mut found);
+            if next == 0 {
+                break;
+            }
+            cursor = next;
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        Ok(keys)
+    }
+
+    /// Waits for the reply; one that does not come closes the connection, even if the caller has given up.
+    async fn reply<T>(&self, request: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+        let _silence = ClosesIfSilent(self);
+        match self.replies.request(request).await {
+            Ok(reply) => reply,
+            Err(no_reply) => Err(io_error(io::ErrorKind::TimedOut, no_reply.to_string())),
+        }
+    }
+
+    fn judge<T>(&self, outcome: &RedisResult<T>) {
+        if let Err(error) = outcome
+            && closes_the_connection(error)
+        {
+            self.is_closed.send_replace(true);
+        }
+    }
+
+    /// Resolves when the connection is of no use any more.
+    ///
+    /// Cancel safety: dropping the future has no effect.
+    pub async fn closed(&self) {
+        let mut is_closed = self.is_closed.subscribe();
+        let ended = async {
+            let _ = is_closed.wait_for(|is_closed| *is_closed).await;
+        };
+        match &self.master {
+            None => ended.await,
+            Some(master) => tokio::select! {
+                () = ended => {}
+                () = master.has_moved_from(&self.server) => {}
+            },
+        }
     }
 }
 
-/// Sees that the server is one to lock on.
-async fn greet(connection: &mut MultiplexedConnection, dial: &Dial) -> RedisResult<()> {
-    if dial.target.must_be_master() {
-        check_role(connection).await?;
+impl lockkeeper_core::Connection for Connection {
+    fn is_closed(&self) -> bool {
+        *self.is_closed.borrow()
+            || self.replies.is_silent()
+            || self.master.as_ref().is_some_and(|master| master.is_elsewhere(&self.server))
     }
-    // A server that still loads its data greets us all the same; this waits until it serves.
-    connection.send_packed_command(&redis::cmd("PING")).await?.extract_error()?;
-    if let Some(check) = &dial.check {
-        (check.0)(connection.clone()).await?;
-    }
-    if let Some(ears) = &dial.ears {
-        connection.subscribe(&ears.channel).await?;
-    }
-    Ok(())
 }
 
-/// A replica may be behind, and a writable one would even take our claims: never lock there. HELLO tells the
-/// role without asking for any permission.
-async fn check_role(connection: &mut MultiplexedConnection) -> RedisResult<()> {
-    let reply = connection.send_packed_command(&redis::cmd("HELLO")).await?.extract_error()?;
-    let fields = reply.as_map_iter().into_iter().flatten();
-    let role = fields
-        .filter(|(key, _)| text_of(key).as_deref() == Some("role"))
-        .find_map(|(_, value)| text_of(value));
-    match role.as_deref() {
-        Some("master") => Ok(()),
-        role => Err(RedisError::from((
-            ErrorKind::Server(ServerErrorKind::ReadOnly),
-            "this server is not a master, and locks are safe on a master only",
-            format!("its role is '{}'", role.unwrap_or("unknown")),
-        ))),
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Connection({}:{})", self.server.0, self.server.1)
     }
+}
+
+/// Dropped after a request, answered or not: says so if the connection has been found silent.
+struct ClosesIfSilent<'a>(&'a Connection);
+
+impl Drop for ClosesIfSilent<'_> {
+    fn drop(&mut self) {
+        if self.0.replies.is_silent() {
+            self.0.is_closed.send_if_modified(|is_closed| !std::mem::replace(is_closed, true));
+        }
+    }
+}
+
+fn push_sender(
+    is_closed: watch::Sender<bool>,
+    subscription: Option<Arc<Subscription>>,
+) -> impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static {
+    move |push: PushInfo| {
+        match push.kind {
+            PushKind::Disconnection => drop(is_closed.send_replace(true)),
+            PushKind::Message => {
+                if let (Some(subscription), Some(Value::BulkString(text))) = (&subscription, push.data.get(1))
+                    && let Ok(text) = std::str::from_utf8(text)
+                {
+                    (subscription.message)(text);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn is_unknown_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
 fn text_of(value: &Value) -> Option<String> {

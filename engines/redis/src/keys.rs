@@ -1,6 +1,41 @@
 //! The names of the keys, and the slots they live in.
 
+use lockkeeper_core::ClaimId;
 use std::borrow::Cow;
+use std::sync::LazyLock;
+
+const SLOTS: usize = 16_384;
+
+/// Where a server keeps the last token it has given, to any claim of any lock.
+const TOKEN: &str = "lockkeeper:token";
+
+/// The key of the last token, for scripts that use the lock with this key. In a Cluster every slot has one of its own,
+/// since a script reaches no other slot.
+pub(crate) fn token(lock: &str, is_cluster: bool) -> Cow<'static, str> {
+    if is_cluster { format!("{TOKEN}:{{{}}}", TAGS[usize::from(slot(lock))]).into() } else { TOKEN.into() }
+}
+
+/// Whether a key is one of lockkeeper's that belongs to no lock.
+fn is_of_no_lock(key: &str) -> bool {
+    key.starts_with("lockkeeper:")
+}
+
+/// A number for each slot of a Cluster that lives in that slot.
+static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
+    let mut tags = vec![None; SLOTS];
+    let mut missing = SLOTS;
+    for number in 0u32.. {
+        let tag = &mut tags[usize::from(slot(number.to_string()))];
+        if tag.is_none() {
+            *tag = Some(number);
+            missing -= 1;
+            if missing == 0 {
+                break;
+            }
+        }
+    }
+    tags.into_iter().flatten().collect()
+});
 
 /// The keys of one lock in the style 'queue': all in one slot, by the hash tag.
 #[derive(Debug, Clone)]
@@ -9,15 +44,9 @@ pub(crate) struct QueueKeys(pub(crate) [String; 4]);
 const LOCK: &str = "}:lock";
 
 impl QueueKeys {
-    /// The one key that says all of a lock that nobody contends for.
-    pub(crate) fn lock(name: &str) -> [Cow<'_, str>; 3] {
-        ["{".into(), escape(name), LOCK.into()]
-    }
-
     pub(crate) fn of(name: &str) -> Self {
         let tag = escape(name);
-        let beside = |what: &str| format!("{{{tag}}}:{what}");
-        Self([Self::lock(name).concat(), beside("queue"), beside("expiries"), beside("waiters")])
+        Self(["lock", "queue", "expiries", "waiters"].map(|what| format!("{{{tag}}}:{what}")))
     }
 
     /// The pattern that finds all locks whose name begins with the prefix.
@@ -42,43 +71,38 @@ fn escape(name: &str) -> Cow<'_, str> {
 pub struct PlainKeys {
     /// The lock.
     pub lock: String,
-    /// The last token.
-    pub fence: String,
-    /// Who wants to be woken.
-    pub waiting: String,
+    /// What the keys beside the lock begin with.
+    beside: String,
 }
 
 impl PlainKeys {
     /// The keys of a lock.
     pub fn of(name: &str) -> Self {
-        Self {
-            lock: name.to_owned(),
-            fence: Self::fence(name).concat(),
-            waiting: Self::at(name, "waiting").concat(),
-        }
-    }
-
-    /// The key of the last token.
-    pub(crate) fn fence(name: &str) -> [&str; 6] {
-        Self::at(name, "fence")
-    }
-
-    fn at<'a>(name: &'a str, what: &'static str) -> [&'a str; 6] {
         // The tag ends at a brace, which is a letter of its own in UTF-8.
         let tag = std::str::from_utf8(tag(name.as_bytes())).unwrap_or(name);
-        let (rest, colon) = if tag.len() == name.len() { ("", "") } else { (name, ":") };
-        ["{", tag, "}:", rest, colon, what]
+        let beside =
+            if tag.len() == name.len() { format!("{{{tag}}}:") } else { format!("{{{tag}}}:{name}:") };
+        Self { lock: name.to_owned(), beside }
+    }
+
+    /// The waiters that a release wakes.
+    pub fn waiting(&self) -> String {
+        self.beside("waiting")
+    }
+
+    /// The mark of a claim that has left before it arrived.
+    pub fn left(&self, id: ClaimId) -> String {
+        self.beside(&format!("left:{id}"))
     }
 
     /// Another key beside the lock.
     pub fn beside(&self, what: &str) -> String {
-        format!("{}{what}", self.fence.strip_suffix("fence").unwrap_or_default())
+        format!("{}{what}", self.beside)
     }
 
     /// Whether all of them are in one slot; only a name with a stray brace cannot have that.
     pub fn in_one_slot(&self) -> bool {
-        let own = slot(&self.lock);
-        slot(&self.fence) == own && slot(&self.waiting) == own
+        slot(&self.lock) == slot(&self.beside)
     }
 
     /// The pattern that finds all locks whose name begins with the prefix (and more).
@@ -86,10 +110,10 @@ impl PlainKeys {
         format!("{}*", escape_pattern(prefix))
     }
 
-    /// Whether a key is one that stands beside a lock.
+    /// Whether a key is no lock but one that lockkeeper keeps beside locks.
     pub fn is_beside(key: &str) -> bool {
-        key.starts_with('{')
-            && (key.ends_with(":fence") || key.ends_with(":waiting") || key.contains("}:left:"))
+        let is_beside = |end: &str| key.starts_with('{') && key.ends_with(end);
+        is_of_no_lock(key) || [":fence", ":waiting"].into_iter().any(is_beside) || key.contains("}:left:")
     }
 }
 
@@ -123,7 +147,7 @@ pub(crate) fn slot(key: impl AsRef<[u8]>) -> u16 {
             sum = if sum & 0x8000 == 0 { sum << 1 } else { (sum << 1) ^ 0x1021 };
         }
     }
-    sum % 16_384
+    sum % SLOTS as u16
 }
 
 #[cfg(test)]
@@ -150,6 +174,15 @@ mod tests {
             assert!(PlainKeys::of(name).in_one_slot(), "{name}");
         }
         assert!(!PlainKeys::of("a}b").in_one_slot());
+    }
+
+    #[test]
+    fn the_last_token_is_in_the_slot_of_the_lock() {
+        for lock in ["a", "{orders/42}:lock", "größe"] {
+            assert_eq!(slot(&*token(lock, true)), slot(lock), "{lock}");
+            assert_eq!(token(lock, false), "lockkeeper:token");
+        }
+        assert!(PlainKeys::is_beside("lockkeeper:token"));
     }
 
     #[test]

@@ -1,168 +1,153 @@
-//! The style 'queue': first come, first served, by scripts that keep the whole queue at the server.
+//! The style 'queue': first come, first served, by a script that keeps the whole queue at the server.
 
-pub(crate) mod short;
-
-use crate::config::ENGINE;
-use crate::crowd::{Crowds, Places};
-use crate::failure::failure;
-use crate::keys::QueueKeys;
-use crate::lane::{Lane, Lanes};
-use crate::lua::{Lua, Request};
-use crate::queue::short::{JoinAlone, LeaveAlone, Tails};
-use crate::shared::Shared;
-use crate::together::{Ask as _, Together};
-use crate::view;
-use crate::wake::{self, Standing, Waiter, Waiters};
+use crate::config::{Config, ENGINE, time_limit};
+use crate::error::error;
+use crate::keys::{self, QueueKeys};
+use crate::script::{Call, Script};
+use crate::servers::Servers;
+use crate::view::{self, HolderText};
+use crate::wake::{Subscription, WaitState, Waiter, Waiters};
 use lockkeeper_core::{
     Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Kept, Left, LockName, LockView, Place,
-    Queue, Renewal, Result, Shape, Token,
+    Queue, Renewal, Result, Shape, Token, background,
 };
-use redis::{RedisError, Value};
-use std::sync::{Arc, LazyLock};
+use redis::Value;
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
-macro_rules! script {
-    ($($part:literal),*) => {
-        LazyLock::new(|| {
-            Lua::new(&[
-                $(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts/queue/", $part, ".lua"))),*
-            ])
-        })
-    };
-}
-use script;
+static QUEUE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/queue.lua")));
 
-static JOIN: LazyLock<Lua> =
-    script!("clock", "place", "join_alone_begin", "take", "join_alone_end", "state", "moves", "join");
-static LEAVE: LazyLock<Lua> =
-    script!("leave_alone_begin", "free", "leave_alone_end", "state", "moves", "leave");
-static KEEP: LazyLock<Lua> = script!("one_begin", "keep_alone", "state", "moves", "keep", "one_end");
-static SHRINK: LazyLock<Lua> = script!("look", "state", "moves", "shrink");
-static LIST: LazyLock<Lua> = script!("list_alone", "state", "moves", "list");
-
-/// How many locks one script renews: enough to spare the server most of the calls, few enough not to hold it up.
-const LOCKS_PER_SCRIPT: usize = 64;
-/// How long a lock's keys outlive its claims; the scripts know it, too.
-const TRACE_MS: u64 = 600_000;
+/// How many locks one call renews: enough to spare the server most of the calls, few enough not to hold it up.
+const LOCKS_PER_CALL: usize = 64;
 
 /// Fair locks on Redis.
 #[derive(Debug)]
-pub(crate) struct RedisQueue {
-    pub(crate) lanes: Lanes,
-    pub(crate) waiters: Arc<Waiters>,
-    pub(crate) channel: Arc<str>,
-    pub(crate) joins: Together<JoinAlone>,
-    pub(crate) leaves: Together<LeaveAlone>,
-    pub(crate) durable: Option<crate::durable::Durable>,
-    /// A script's keys must be in one slot there, and so of one lock.
-    pub(crate) is_cluster: bool,
-    pub(crate) crowds: Crowds,
-    pub(crate) places: Places,
-    pub(crate) tails: Tails,
+pub(crate) struct RedisQueue(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    servers: Servers,
+    waiters: Arc<Waiters>,
+    channel: String,
+    holder: HolderText,
 }
 
-fn could_not(doing: &'static str) -> impl Fn(RedisError) -> Error {
-    move |error| failure(ENGINE, doing, error)
+impl RedisQueue {
+    /// Connects to the servers.
+    pub(crate) async fn connect(config: &Config, ttl: Duration) -> Result<Self> {
+        let channel = format!("lockkeeper:{}", ClaimId::random());
+        let waiters: Arc<Waiters> = Arc::default();
+        let receiver = Arc::clone(&waiters);
+        let message = Box::new(move |message: &str| receive(&receiver, message));
+        let subscription = Subscription { channel: channel.clone(), message };
+        let servers = Servers::new(config, time_limit(ttl), subscription);
+        let inner = Arc::new(Inner { servers, waiters, channel, holder: HolderText::default() });
+        let weak: Weak<Inner> = Arc::downgrade(&inner);
+        let look_at_all = move || {
+            if let Some(inner) = weak.upgrade() {
+                background::handle().spawn(async move { inner.look_at_all().await });
+            }
+        };
+        inner.servers.connect(look_at_all).await?;
+        Ok(Self(inner))
+    }
 }
 
-/// A run of the script on all keys of the lock.
-fn long_way(lua: &'static Lua, name: &LockName) -> Request {
-    let QueueKeys(keys) = QueueKeys::of(name.as_str());
-    Request::new(lua, &keys)
+/// Receives a message of the keeper's channel: the id of a claim that holds now, or `-` and the id of one that was evicted.
+fn receive(waiters: &Waiters, message: &str) {
+    let (id, news) = match message.strip_prefix('-') {
+        Some(id) => (id, WaitState::Gone),
+        None => (message, WaitState::Holds),
+    };
+    if let Ok(id) = id.parse() {
+        waiters.notify(id, news);
+    }
 }
 
-/// At least one: a TTL of zero would mean 'for ever' to nobody here, and 'dead' to everybody.
+/// A call of the script on one lock.
+fn call(name: &LockName, verb: &str) -> Call {
+    QUEUE.call(&QueueKeys::of(name.as_str()).0).arg(verb)
+}
+
+/// At least one: a TTL of zero would be none.
 fn milliseconds(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
-/// Hears the keeper's channel: the id of a claim that holds now, or `-` and the id of one that was evicted.
-pub(crate) fn hear(waiters: &Waiters, message: &str) {
-    let (id, news) = match message.strip_prefix('-') {
-        Some(id) => (id, Standing::Gone),
-        None => (message, Standing::Holds),
-    };
-    if let Ok(id) = id.parse() {
-        waiters.tell(id, news);
+fn keep_call(locks: &[&[(Claim, Duration)]]) -> Call {
+    let keys: Vec<String> = locks.iter().flat_map(|lock| QueueKeys::of(lock[0].0.name.as_str()).0).collect();
+    let mut call = QUEUE.call(&keys).arg("keep");
+    for lock in locks {
+        call = call.arg(lock.len());
+        for (claim, ttl) in *lock {
+            call = call.arg(claim.id.hex().as_str()).arg(milliseconds(*ttl));
+        }
     }
+    call
 }
 
-impl RedisQueue {
-    /// Down the short way, alone or with others; with WAIT behind it, always alone.
-    async fn join_alone(&self, lane: &Lane, join: JoinAlone) -> Result<Value> {
-        let reply = match &self.durable {
-            None => self.joins.ask(&self.lanes, lane, join).await,
-            Some(durable) => durable.run(join.alone()).await,
+impl Inner {
+    fn join_call(&self, claim: &Claim) -> Call {
+        let [lock, queue, expiries, waiters] = QueueKeys::of(claim.name.as_str()).0;
+        let token = keys::token(&lock, self.servers.is_cluster());
+        let keys = [&*lock, &*queue, &*expiries, &*waiters, &*token];
+        let demand = claim.demand;
+        let shape = match demand.shape() {
+            Shape::ReadWrite => format!("rw{}", demand.limit()),
+            Shape::Permits { of } => of.to_string(),
         };
-        reply.map_err(could_not("join the queue"))
+        let (weight, channel, holder) = (demand.weight(), &self.channel, self.holder.of(claim));
+        QUEUE
+            .call(&keys)
+            .arg("join")
+            .arg(claim.id.hex().as_str())
+            .arg(milliseconds(claim.ttl))
+            .arg(format!("{weight} {shape} {channel} {demand} {holder}"))
     }
 
-    async fn join_behind(&self, lane: &Lane, join: &JoinAlone) -> Result<Value> {
-        let request = long_way(&JOIN, &join.claim.name).arg(join.to_string()).arg(join.trace_ms());
-        let reply = match &self.durable {
-            None => lane.run(&request).await,
-            Some(durable) => durable.run(request).await,
-        };
-        reply.map_err(could_not("join the queue"))
-    }
-
-    /// Enters the claim's fate after a join; the reply of a claim that was refused is an error.
+    /// Enters the claim's state after a join; the reply to a claim that was refused is an error.
     fn joined(&self, claim: &Claim, waiter: &Waiter, reply: Value) -> Result<Joined> {
-        let bad = could_not("read the reply to a join");
-        let words: Vec<Value> = redis::from_redis_value(reply).map_err(|error| bad(error.into()))?;
+        if let Some(Token(place)) = view::token(&reply) {
+            self.waiters.remove(claim.id);
+            return Ok(joined(place, Ahead(0)));
+        }
+        let words: Vec<Value> = redis::from_redis_value(reply)
+            .map_err(|cause| error(ENGINE, "read the reply to a join", cause.into()))?;
         let numbers: Vec<i64> = words.iter().filter_map(view::integer).collect();
-        let [place, standing, look_in_ms] = numbers[..] else {
+        let [place, state, look_in_ms] = numbers[..] else {
             self.waiters.remove(claim.id);
             return Err(refused(claim, &words));
         };
-        let standing = wake::standing(standing, look_in_ms);
-        waiter.tell(standing);
-        let ahead = if standing == Standing::Holds {
-            self.waiters.remove(claim.id);
-            Ahead(0)
-        } else {
-            full(claim)
-        };
+        let state = WaitState::read(state, look_in_ms);
+        waiter.notify(state);
         let place = u64::try_from(place).unwrap_or_default();
-        Ok(Joined { place: Place(place), token: Token(place), ahead, lifeline: None })
+        if state != WaitState::Holds {
+            return Ok(joined(place, full(claim)));
+        }
+        self.waiters.remove(claim.id);
+        Ok(joined(place, Ahead(0)))
     }
 
-    /// Looks at one claim, which renews it, too.
-    async fn look(&self, waiter: &Waiter) -> Result<()> {
-        let renewal = [(waiter.claim.clone(), waiter.claim.ttl)];
-        self.keep_by(self.lanes.nearest(), renewal).await.map(|_| ())
-    }
-
-    /// Renews claims in one pipeline, many locks with one script, and tells those that wait.
-    async fn keep_by(
-        &self,
-        lane: &Lane,
-        claims: impl IntoIterator<Item = (Claim, Duration)>,
-    ) -> Result<Vec<ClaimId>> {
+    /// Renews claims in one pipeline, many locks with one call, and notifies those that wait.
+    async fn keep(&self, claims: impl IntoIterator<Item = (Claim, Duration)>) -> Result<Vec<ClaimId>> {
         let mut claims: Vec<(Claim, Duration)> = claims.into_iter().collect();
         claims.sort_by(|one, other| one.0.name.cmp(&other.0.name));
         let locks: Vec<&[(Claim, Duration)]> =
             claims.chunk_by(|one, next| one.0.name == next.0.name).collect();
-        let at_once = if self.is_cluster { 1 } else { LOCKS_PER_SCRIPT };
-        let requests = locks.chunks(at_once).map(keep_request).collect();
-        let replies = match &self.durable {
-            None => lane.run_all(requests).await,
-            Some(durable) => durable.run_all(lane, requests).await,
-        };
-        let replies = replies.map_err(could_not("renew"))?;
-        let mut dead = Vec::new();
-        let mut answers = Vec::with_capacity(locks.len());
-        for reply in replies {
-            let reply = reply.map_err(could_not("renew"))?;
-            let some: Vec<Vec<i64>> =
-                redis::from_redis_value(reply).map_err(|error| could_not("read a renewal")(error.into()))?;
-            answers.extend(some);
+        let at_once = if self.servers.is_cluster() { 1 } else { LOCKS_PER_CALL };
+        let calls = locks.chunks(at_once).map(keep_call).collect();
+        let mut states: Vec<Vec<i64>> = Vec::with_capacity(locks.len());
+        for reply in self.servers.run_all_durable("renew", calls).await? {
+            let some: Vec<Vec<i64>> = redis::from_redis_value(reply)
+                .map_err(|cause| error(ENGINE, "read a renewal", cause.into()))?;
+            states.extend(some);
         }
-        for (lock, numbers) in locks.iter().zip(answers) {
-            for ((claim, _), answer) in lock.iter().zip(numbers.chunks_exact(2)) {
-                let standing = wake::standing(answer[0], answer[1]);
-                self.waiters.tell(claim.id, standing);
-                if standing == Standing::Gone {
+        let mut dead = Vec::new();
+        for (lock, numbers) in locks.iter().zip(states) {
+            for ((claim, _), state) in lock.iter().zip(numbers.chunks_exact(2)) {
+                let state = WaitState::read(state[0], state[1]);
+                self.waiters.notify(claim.id, state);
+                if state == WaitState::Gone {
                     dead.push(claim.id);
                 }
             }
@@ -170,35 +155,20 @@ impl RedisQueue {
         Ok(dead)
     }
 
-    /// After messages may have been missed: one look at all who wait, in one pipeline.
-    pub(crate) async fn look_at_all(&self) {
+    /// Messages may have been missed: one look at all that wait, in one pipeline.
+    async fn look_at_all(&self) {
         let waiting = self.waiters.all().into_iter().map(|waiter| (waiter.claim.clone(), waiter.claim.ttl));
-        if let Err(error) = self.keep_by(self.lanes.house(), waiting).await {
+        if let Err(error) = self.keep(waiting).await {
             tracing::debug!(%error, "could not look after a reconnect; the next renewal will");
         }
     }
 }
 
-fn keep_request(locks: &[&[(Claim, Duration)]]) -> Request {
-    let keys: Vec<String> = locks.iter().flat_map(|lock| QueueKeys::of(lock[0].0.name.as_str()).0).collect();
-    let mut request = Request::new(&KEEP, &keys);
-    for lock in locks {
-        request = request.arg(2 * lock.len());
-        for (claim, ttl) in *lock {
-            request = request.arg(claim.id.to_string()).arg(milliseconds(*ttl));
-        }
-    }
-    request
+fn joined(place: u64, ahead: Ahead) -> Joined {
+    Joined { place: Place(place), token: Token(place), ahead, lifeline: None }
 }
 
-/// The place of a claim that was found to be alone.
-fn alone(reply: &Value) -> Option<Joined> {
-    let Value::BulkString(place) = reply else { return None };
-    let place = std::str::from_utf8(place).ok()?.parse().ok()?;
-    Some(Joined { place: Place(place), token: Token(place), ahead: Ahead(0), lifeline: None })
-}
-
-/// More than leaves room for anybody: all that needs to be known of a queue in which a claim does not fit.
+/// More than leaves room for any claim: all that needs to be known of a queue in which a claim does not fit.
 fn full(claim: &Claim) -> Ahead {
     Ahead(claim.demand.limit())
 }
@@ -210,7 +180,7 @@ fn refused(claim: &Claim, words: &[Value]) -> Error {
     claim.check_shape(ruling).err().unwrap_or_else(|| claim.gone())
 }
 
-impl Queue for Shared<RedisQueue> {
+impl Queue for RedisQueue {
     fn abilities(&self) -> Abilities {
         crate::STYLES[0]
     }
@@ -224,36 +194,21 @@ impl Queue for Shared<RedisQueue> {
     }
 
     async fn join(&self, claim: &Claim) -> Result<Joined> {
-        let lane = self.lanes.nearest();
-        let join = || JoinAlone { claim: claim.clone(), tail: self.tails.of(claim, &self.channel) };
-        if !self.crowds.has(&claim.name) {
-            let reply = self.join_alone(lane, join()).await?;
-            if let Some(joined) = alone(&reply) {
-                self.places.enter(claim.id, joined.place.0);
-                return Ok(joined);
-            }
-            self.crowds.found_company(&claim.name);
-        }
-        let waiter = self.waiters.enter(claim, self.lanes.is_near(lane));
-        let reply = self.join_behind(lane, &join()).await?;
-        if let Some(joined) = alone(&reply) {
-            self.crowds.found_free(&claim.name);
-            self.waiters.remove(claim.id);
-            return Ok(joined);
-        }
-        self.joined(claim, &waiter, reply)
+        let waiter = self.0.waiters.enter(claim);
+        let reply = self.0.servers.run_durable("join the queue", self.0.join_call(claim)).await?;
+        self.0.joined(claim, &waiter, reply)
     }
 
     async fn changed(&self, claim: &Claim, _: Place, _: Ahead) -> Result<Ahead> {
-        let waiter = self.waiters.get(claim.id).ok_or_else(|| claim.gone())?;
+        let waiter = self.0.waiters.get(claim.id).ok_or_else(|| claim.gone())?;
         loop {
-            let look_at = match waiter.standing() {
-                Standing::Holds => {
-                    self.waiters.remove(claim.id);
+            let look_at = match waiter.state() {
+                WaitState::Holds => {
+                    self.0.waiters.remove(claim.id);
                     return Ok(Ahead(0));
                 }
-                Standing::Gone => return Err(claim.gone()),
-                Standing::Waits { look_at } => look_at,
+                WaitState::Gone => return Err(claim.gone()),
+                WaitState::Waits { look_at } => look_at,
             };
             let look_at = async {
                 match look_at {
@@ -262,64 +217,44 @@ impl Queue for Shared<RedisQueue> {
                 }
             };
             tokio::select! {
-                () = waiter.told() => {}
-                () = look_at => self.look(&waiter).await?,
+                () = waiter.changed() => {}
+                () = look_at => drop(self.0.keep([(claim.clone(), claim.ttl)]).await?),
             }
         }
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
         let claims = renewals.iter().map(|renewal| (renewal.claim.as_ref().clone(), renewal.ttl));
-        let dead = self.keep_by(self.lanes.house(), claims).await?;
-        Ok(Kept { dead, as_of: None })
+        Ok(Kept { dead: self.0.keep(claims).await?, as_of: None })
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
-        let lane = match self.waiters.remove(claim.id) {
-            Some(waiter) => self.lanes.same_as(waiter.near),
-            None => self.lanes.nearest(),
-        };
-        let mut twice = false;
-        if let Some(place) = self.places.take(claim.id)
-            && !self.crowds.has(&claim.name)
-        {
-            let leave = LeaveAlone { name: claim.name.clone(), id: claim.id, place };
-            let (reply, again) = self.lanes.ask_surely(&self.leaves, lane, leave).await;
-            if view::integer(&reply.map_err(could_not("leave the queue"))?) == Some(1) {
-                return Ok(Left::Left);
-            }
-            twice = again;
-            self.crowds.found_company(&claim.name);
-        }
-        let request =
-            long_way(&LEAVE, &claim.name).arg(claim.id.to_string()).arg(milliseconds(claim.ttl)).arg("");
-        let (reply, again) = self.lanes.run_surely(lane, &request).await;
-        let was_there = view::integer(&reply.map_err(could_not("leave the queue"))?) == Some(1);
+        self.0.waiters.remove(claim.id);
+        let call = call(&claim.name, "leave").arg(claim.id.hex().as_str()).arg(milliseconds(claim.ttl));
+        let (reply, again) = self.0.servers.run_twice("leave the queue", &call).await?;
         // When the second run finds nothing, the first one has done it.
-        Ok(if was_there || twice || again { Left::Left } else { Left::NotThere })
+        Ok(if view::integer(&reply) == Some(1) || again { Left::Left } else { Left::NotThere })
     }
 
     async fn shrink(&self, claim: &Claim, to: Demand) -> Result<()> {
-        let request =
-            long_way(&SHRINK, &claim.name).arg(claim.id.to_string()).arg(to.weight()).arg(to.to_string());
-        let reply = self.lanes.nearest().run(&request).await.map_err(could_not("downgrade"))?;
+        let id = claim.id.to_string();
+        let call = call(&claim.name, "shrink").arg(id).arg(to.weight()).arg(to.to_string());
+        let reply = self.0.servers.run("downgrade", &call).await?;
         if view::integer(&reply) == Some(1) { Ok(()) } else { Err(claim.gone()) }
     }
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
-        let lane = self.lanes.nearest();
-        let keys = lane.scan(&QueueKeys::pattern(prefix), "string").await.map_err(could_not("list locks"))?;
+        let doing = "list locks";
+        let keys = self.0.servers.scan(doing, &QueueKeys::pattern(prefix), "string").await?;
         let mut names: Vec<String> = keys.iter().filter_map(|key| QueueKeys::name(key)).collect();
         names.retain(|name| name.starts_with(prefix));
         names.sort_unstable();
         let mut locks = Vec::new();
-        // Idle locks leave a trace that is found here, so the limit is counted by what is in use.
+        // A lock may have been left meanwhile, so the limit is counted by what is in use.
         for some in names.chunks(256) {
-            let requests =
-                some.iter().map(|name| Request::new(&LIST, &QueueKeys::of(name).0).arg("")).collect();
-            let replies = lane.run_all(requests).await.map_err(could_not("list locks"))?;
-            for (name, reply) in some.iter().zip(replies) {
-                let lock = view::queue(name, reply.map_err(could_not("list locks"))?)?;
+            let calls = some.iter().map(|name| QUEUE.call(&QueueKeys::of(name).0).arg("list")).collect();
+            for (name, reply) in some.iter().zip(self.0.servers.run_all(doing, calls).await?) {
+                let lock = view::queue(name, reply)?;
                 locks.extend(Some(lock).filter(|lock| !lock.claims.is_empty()));
             }
             if locks.len() >= at_most {
@@ -331,13 +266,12 @@ impl Queue for Shared<RedisQueue> {
     }
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
-        let request = long_way(&LEAVE, name).arg(id.to_string()).arg(0).arg("evict");
-        let reply = self.lanes.nearest().run(&request).await.map_err(could_not("evict a claim"))?;
+        let reply = self.0.servers.run("evict a claim", &call(name, "evict").arg(id.to_string())).await?;
         Ok(view::integer(&reply) == Some(1))
     }
 
     async fn close(&self) {
-        self.lanes.close();
+        self.0.servers.close();
     }
 }
 

@@ -1,9 +1,10 @@
 //! What the scripts reply, as values and views of ours.
 
 use crate::config::ENGINE;
-use crate::failure::failure;
-use lockkeeper_core::{ClaimView, Demand, Holder, LockView, Result, Standing, Token};
+use crate::error::error;
+use lockkeeper_core::{Claim, ClaimView, Demand, Holder, LockView, Result, Standing, Token};
 use redis::Value;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// A whole number.
@@ -23,20 +24,30 @@ pub fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// A token, as the clock gives it or the fence counts it.
+/// A token, which a script replies as text.
 pub(crate) fn token(value: &Value) -> Option<Token> {
     match value {
-        Value::Int(number) => u64::try_from(*number).ok(),
-        Value::BulkString(text) => std::str::from_utf8(text).ok()?.parse().ok(),
+        Value::BulkString(text) => std::str::from_utf8(text).ok()?.parse().ok().map(Token),
         _ => None,
     }
-    .map(Token)
+}
+
+/// What claims say of their holder, encoded once: all claims of a keeper have the same one.
+#[derive(Debug, Default)]
+pub struct HolderText(OnceLock<(Arc<Holder>, Arc<str>)>);
+
+impl HolderText {
+    /// The text of the claim's holder.
+    pub fn of(&self, claim: &Claim) -> Arc<str> {
+        let (holder, text) = self.0.get_or_init(|| (Arc::clone(&claim.holder), claim.holder.encode().into()));
+        if Arc::ptr_eq(holder, &claim.holder) { Arc::clone(text) } else { claim.holder.encode().into() }
+    }
 }
 
 /// A lock of the style 'queue'.
 pub(crate) fn queue(name: &str, reply: Value) -> Result<LockView> {
     let claims: Vec<(String, String, u64, u64)> =
-        redis::from_redis_value(reply).map_err(|error| failure(ENGINE, "read a lock", error.into()))?;
+        redis::from_redis_value(reply).map_err(|cause| error(ENGINE, "read a lock", cause.into()))?;
     let mut claims: Vec<ClaimView> = claims
         .into_iter()
         .filter_map(|(id, claim, age_us, left_us)| claim_view(id, &claim, age_us, left_us))
@@ -45,17 +56,16 @@ pub(crate) fn queue(name: &str, reply: Value) -> Result<LockView> {
     Ok(LockView::from_queue(name, claims))
 }
 
-/// Reads `<weight> <place> <channel> <demand> <holder>`.
+/// Reads `<place> <weight> <shape> <channel> <demand> <holder>`.
 fn claim_view(id: String, claim: &str, age_us: u64, left_us: u64) -> Option<ClaimView> {
-    let mut words = claim.splitn(5, ' ');
-    let place = words.nth(1)?.parse().ok()?;
-    let demand: Demand = words.nth(1)?.parse().ok()?;
+    let words: Vec<&str> = claim.splitn(6, ' ').collect();
+    let [place, _, _, _, demand, holder] = words[..] else { return None };
     Some(ClaimView {
         id,
         standing: Standing::Waits,
-        demand,
-        holder: Holder::decode(words.next()?),
-        token: Some(Token(place)),
+        demand: demand.parse().ok()?,
+        holder: Holder::decode(holder),
+        token: Some(Token(place.parse().ok()?)),
         age: Some(Duration::from_micros(age_us)),
         ttl_left: Some(Duration::from_micros(left_us)),
         foreign: false,
@@ -67,22 +77,19 @@ pub(crate) fn plain(name: &str, reply: &Value) -> Option<LockView> {
     let Value::Array(words) = reply else { return None };
     let value = words.first().and_then(text)?;
     let left_ms = words.get(1).and_then(integer).and_then(|ms| u64::try_from(ms).ok());
-    let token = words.get(2).and_then(token);
-    let (id, holder, foreign) = match value.split_once(' ') {
-        // A '*' says that somebody waits.
-        Some((id, holder)) => (id.to_owned(), Holder::decode(holder.trim_end_matches('*')), false),
-        None => (value.clone(), Holder::decode(&value), true),
+    let (id, holder, token) = match value.splitn(3, ' ').collect::<Vec<&str>>()[..] {
+        [id, token, holder] => (id, holder, token.parse().ok().map(Token)),
+        _ => (&*value, &*value, None),
     };
     let claim = ClaimView {
-        id,
+        id: id.to_owned(),
         standing: Standing::Holds,
         demand: Demand::Exclusive,
-        holder,
-        // Another client's hold did not raise our fence.
-        token: token.filter(|_| !foreign),
+        holder: Holder::decode(holder),
+        token,
         age: None,
         ttl_left: left_ms.map(Duration::from_millis),
-        foreign,
+        foreign: token.is_none(),
     };
     Some(LockView { name: name.to_owned(), claims: vec![claim] })
 }

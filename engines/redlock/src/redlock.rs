@@ -2,7 +2,7 @@
 
 use crate::ENGINE;
 use crate::ballot::{self, Given, Verdict, Word, quorum};
-use crate::nodes::{Answers, Nodes};
+use crate::nodes::{Nodes, Replies};
 use crate::scripts;
 use crate::view;
 use futures_util::FutureExt as _;
@@ -10,15 +10,13 @@ use lockkeeper_core::{
     Abilities, Answer, Claim, ClaimId, Clock, Demand, Error, Grant, Kept, Left, LockName, LockView, Moment,
     Race, Renewal, Result, Token, background,
 };
-use lockkeeper_redis::parts::{HolderLine, Lookers, Lua, Patience, PlainKeys, Request, failure, integer};
+use lockkeeper_redis::parts::{Call, HolderText, Pace, PlainKeys, Pollers, Script, Wakes, error, integer};
 use rand::RngExt as _;
 use redis::{RedisError, RedisResult, Value};
-use std::collections::HashMap;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::Notify;
 
 /// How long a node remembers the last number of an idle lock: the nodes' clocks must not differ by more.
 const FENCE_MS: u64 = 600_000;
@@ -31,44 +29,16 @@ const SPLIT_PAUSE_US: RangeInclusive<u64> = 200..=5_000;
 
 /// Locks on a majority of independent servers.
 #[derive(Debug)]
-pub(crate) struct RedLock {
-    pub(crate) nodes: Nodes,
-    pub(crate) channel: String,
-    pub(crate) waiting: Waiting,
-    pub(crate) lookers: Lookers,
-    pub(crate) line: HolderLine,
-    pub(crate) attempts: AtomicU64,
-}
+pub(crate) struct RedLock(pub(crate) Arc<Inner>);
 
-/// Who waits in this process.
-#[derive(Debug, Default)]
-pub(crate) struct Waiting(Mutex<HashMap<ClaimId, Arc<Notify>>>);
-
-impl Waiting {
-    fn map(&self) -> std::sync::MutexGuard<'_, HashMap<ClaimId, Arc<Notify>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Off the list, however the wait ends.
-struct Place<'a>(&'a Waiting, ClaimId);
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.map().remove(&self.1);
-    }
-}
-
-/// An engine that its own ears speak to.
 #[derive(Debug)]
-pub(crate) struct Shared(pub(crate) Arc<RedLock>);
-
-impl std::ops::Deref for Shared {
-    type Target = Arc<RedLock>;
-
-    fn deref(&self) -> &Arc<RedLock> {
-        &self.0
-    }
+pub(crate) struct Inner {
+    nodes: Nodes,
+    channel: String,
+    wakes: Wakes,
+    pub(crate) pollers: Pollers,
+    holder: HolderText,
+    attempts: AtomicU64,
 }
 
 fn milliseconds(ttl: Duration) -> u64 {
@@ -83,38 +53,38 @@ fn mode(claim: &Claim) -> &'static str {
     if claim.demand == Demand::Shared { "shared" } else { "exclusive" }
 }
 
-fn request(lua: &'static Lua, name: &LockName) -> Request {
-    let keys = PlainKeys::of(name.as_str());
-    Request::new(lua, &[keys.lock, keys.fence, keys.waiting])
+/// The keys of a lock, as every script takes them.
+pub(crate) fn keys(name: &str) -> [String; 3] {
+    let keys = PlainKeys::of(name);
+    let (fence, waiting) = (keys.beside("fence"), keys.waiting());
+    [keys.lock, fence, waiting]
+}
+
+fn call(script: &'static Script, name: &LockName) -> Call {
+    script.call(&keys(name.as_str()))
 }
 
 /// With the key that marks the claim as one that has left.
-fn request_for(lua: &'static Lua, claim: &Claim) -> Request {
-    let keys = PlainKeys::of(claim.name.as_str());
-    let left = keys.beside(&format!("left:{}", claim.id));
-    Request::new(lua, &[keys.lock, keys.fence, keys.waiting, left]).arg(claim.id.to_string())
+fn call_for(script: &'static Script, claim: &Claim) -> Call {
+    let [lock, fence, waiting] = keys(claim.name.as_str());
+    let left = PlainKeys::of(claim.name.as_str()).left(claim.id);
+    script.call(&[lock, fence, waiting, left]).arg(claim.id.to_string())
 }
 
-fn keep_request(renewals: &[Renewal]) -> Request {
-    let keys: Vec<String> = renewals
-        .iter()
-        .flat_map(|renewal| {
-            let keys = PlainKeys::of(renewal.claim.name.as_str());
-            [keys.lock, keys.fence, keys.waiting]
-        })
-        .collect();
-    renewals.iter().fold(Request::new(&scripts::KEEP, &keys), |request, renewal| {
-        let request = request.arg(renewal.claim.id.to_string());
-        request.arg(milliseconds(renewal.ttl)).arg(fence_ms(renewal.ttl))
+fn keep_call(renewals: &[Renewal]) -> Call {
+    let keys: Vec<String> = renewals.iter().flat_map(|renewal| keys(renewal.claim.name.as_str())).collect();
+    renewals.iter().fold(scripts::KEEP.call(&keys), |call, renewal| {
+        let call = call.arg(renewal.claim.id.to_string());
+        call.arg(milliseconds(renewal.ttl)).arg(fence_ms(renewal.ttl))
     })
 }
 
 fn no_majority(doing: &'static str, last: Option<RedisError>) -> Error {
     match last {
         Some(error) => {
-            Error::temporary(ENGINE, doing, format!("no majority of the servers answers: {error}"))
+            Error::temporary(ENGINE, doing, format!("no majority of the servers replies: {error}"))
         }
-        None => Error::temporary(ENGINE, doing, "no majority of the servers answers"),
+        None => Error::temporary(ENGINE, doing, "no majority of the servers replies"),
     }
 }
 
@@ -126,33 +96,43 @@ enum Outcome {
     Silence(Option<RedisError>),
 }
 
-impl RedLock {
-    /// Hears the channel: `<claim id> <lock>`. If the claim has given up waiting, somebody else is woken.
-    pub(crate) fn hear(self: &Arc<Self>, message: &str) {
+impl Inner {
+    /// An engine on these nodes, which send their messages to this channel.
+    pub(crate) fn new(nodes: Nodes, channel: String) -> Self {
+        Self {
+            nodes,
+            channel,
+            wakes: Wakes::default(),
+            pollers: Pollers::default(),
+            holder: HolderText::default(),
+            attempts: AtomicU64::new(0),
+        }
+    }
+
+    /// Receives a message of the channel: `<claim id> <lock>`. If the claim has given up waiting, the next one is woken.
+    pub(crate) fn receive(self: &Arc<Self>, message: &str) {
         let Some((id, name)) = message.split_once(' ') else { return };
         let Ok(id) = id.parse::<ClaimId>() else { return };
-        let turn = self.waiting.map().get(&id).cloned();
-        match turn {
-            Some(turn) => turn.notify_one(),
-            None => self.pass(LockName::from_engine(name)),
+        if !self.wakes.notify(id) {
+            self.pass(LockName::from_engine(name));
         }
     }
 
     /// One vote. Whoever lets the claim in is noted in `words`.
     async fn vote(&self, claim: &Claim, attempt: u64, words: &mut [Option<Word>]) -> Outcome {
-        let value = format!("{}-{attempt} {}", claim.id, self.line.of(claim));
-        let ask = || {
-            request_for(&scripts::ATTEMPT, claim)
+        let value = format!("{}-{attempt} {}", claim.id, self.holder.of(claim));
+        let call_node = || {
+            call_for(&scripts::ATTEMPT, claim)
                 .arg(attempt)
                 .arg(&value)
                 .arg(mode(claim))
                 .arg(milliseconds(claim.ttl))
                 .arg(fence_ms(claim.ttl))
         };
-        let mut answers = self.nodes.ask(0..self.nodes.len(), ask);
+        let mut replies = self.nodes.request(0..self.nodes.len(), call_node);
         let (mut free_in, mut last) = (None, None);
-        while let Some((node, answer)) = answers.next().await {
-            words[node] = Some(read_word(answer, &mut free_in, &mut last));
+        while let Some((node, reply)) = replies.next().await {
+            words[node] = Some(read_word(reply, &mut free_in, &mut last));
             match ballot::first_round(words) {
                 Verdict::Open => {}
                 Verdict::Holds(token) => return Outcome::Holds(token),
@@ -177,16 +157,16 @@ impl RedLock {
             .collect();
         for _ in 0..MORE_ROUNDS {
             let asked: Vec<usize> = (0..given.len()).filter(|node| given[*node].is_none()).collect();
-            let ask = || {
-                let request = request(&scripts::RAISE, &claim.name).arg(claim.id.to_string());
-                request.arg(number).arg(fence_ms(claim.ttl))
+            let call_node = || {
+                let call = call(&scripts::RAISE, &claim.name).arg(claim.id.to_string());
+                call.arg(number).arg(fence_ms(claim.ttl))
             };
-            let mut answers = self.nodes.ask(asked.into_iter(), ask);
+            let mut replies = self.nodes.request(asked.into_iter(), call_node);
             let verdict = loop {
-                let Some((node, answer)) = answers.next().await else {
+                let Some((node, reply)) = replies.next().await else {
                     break ballot::further_round(number, &given);
                 };
-                given[node] = Some(read_given(answer));
+                given[node] = Some(read_given(reply));
                 match ballot::further_round(number, &given) {
                     Verdict::Open => {}
                     settled => break settled,
@@ -208,26 +188,26 @@ impl RedLock {
     /// Takes back what an attempt left, at every node, also at those that did not answer. Waits only for those that
     /// let it in; the attempt's number keeps a late one from hurting the next attempt.
     async fn withdraw(&self, claim: &Claim, attempt: u64, words: &[Option<Word>]) {
-        let ask = || request_for(&scripts::LEAVE, claim).arg(attempt).arg(milliseconds(claim.ttl));
-        let mut answers = self.nodes.ask(0..self.nodes.len(), ask);
+        let call_node = || call_for(&scripts::LEAVE, claim).arg(attempt).arg(milliseconds(claim.ttl));
+        let mut replies = self.nodes.request(0..self.nodes.len(), call_node);
         let mut inside = words.iter().filter(|word| matches!(word, Some(Word::In(_)))).count();
         while inside > 0
-            && let Some((node, _)) = answers.next().await
+            && let Some((node, _)) = replies.next().await
         {
             inside -= usize::from(matches!(words[node], Some(Word::In(_))));
         }
     }
 
     /// Asks to be woken. `None` if a majority is free by now, else how long to sleep at most.
-    async fn ask_to_be_woken(&self, claim: &Claim, patience: &mut Patience) -> Option<Duration> {
-        let ask = || {
-            let request = request(&scripts::WAIT, &claim.name).arg(&self.channel).arg(claim.id.to_string());
-            request.arg(mode(claim)).arg(milliseconds(claim.ttl))
+    async fn ask_to_be_woken(&self, claim: &Claim, pace: &mut Pace) -> Option<Duration> {
+        let call_node = || {
+            let call = call(&scripts::WAIT, &claim.name).arg(&self.channel).arg(claim.id.to_string());
+            call.arg(mode(claim)).arg(milliseconds(claim.ttl))
         };
-        let mut answers = self.nodes.ask(0..self.nodes.len(), ask);
+        let mut replies = self.nodes.request(0..self.nodes.len(), call_node);
         let (mut free, mut foreign, mut left_ms) = (0, None, u64::MAX);
-        while let Some((_, answer)) = answers.next().await {
-            let Ok(Value::Array(words)) = answer else { continue };
+        while let Some((_, reply)) = replies.next().await {
+            let Ok(Value::Array(words)) = reply else { continue };
             let [node_left_ms, rest @ ..] = &words[..] else {
                 free += 1;
                 continue;
@@ -242,8 +222,8 @@ impl RedLock {
             return None;
         }
         let pause = match foreign {
-            None => patience.with_ours(claim.ttl),
-            Some(holder) => patience.with_foreign(&holder),
+            None => pace.with_ours(claim.ttl),
+            Some(holder) => pace.with_foreign(&holder),
         };
         Some(pause.min(Duration::from_millis(left_ms.saturating_add(1))))
     }
@@ -254,11 +234,11 @@ fn split_pause() -> Duration {
 }
 
 fn read_word(
-    answer: RedisResult<Value>,
+    reply: RedisResult<Value>,
     free_in: &mut Option<Duration>,
     last: &mut Option<RedisError>,
 ) -> Word {
-    let words = match answer {
+    let words = match reply {
         Ok(Value::Array(words)) => words,
         Ok(_) => return Word::Silent,
         Err(error) => {
@@ -277,8 +257,8 @@ fn read_word(
     }
 }
 
-fn read_given(answer: RedisResult<Value>) -> Given {
-    let Ok(Value::Array(words)) = answer else { return Given::No };
+fn read_given(reply: RedisResult<Value>) -> Given {
+    let Ok(Value::Array(words)) = reply else { return Given::No };
     match words.iter().filter_map(integer).collect::<Vec<i64>>()[..] {
         [1] => Given::Yes,
         [0, last] => u64::try_from(last).map_or(Given::No, Given::Beyond),
@@ -286,7 +266,7 @@ fn read_given(answer: RedisResult<Value>) -> Given {
     }
 }
 
-impl Race for Shared {
+impl Race for RedLock {
     fn abilities(&self) -> Abilities {
         crate::STYLES[0]
     }
@@ -302,15 +282,15 @@ impl Race for Shared {
     async fn attempt(&self, claim: &Claim) -> Result<Answer> {
         // Validity is the TTL less the time spent and the drift: it is counted from here (Law 5).
         let sent: Moment = Clock::Boot.now();
-        let attempt = self.attempts.fetch_add(1, SeqCst) + 1;
-        let mut words = vec![None; self.nodes.len()];
-        let outcome = self.vote(claim, attempt, &mut words).await;
+        let attempt = self.0.attempts.fetch_add(1, SeqCst) + 1;
+        let mut words = vec![None; self.0.nodes.len()];
+        let outcome = self.0.vote(claim, attempt, &mut words).await;
         let in_time = Clock::Boot.now().since(sent) < claim.ttl;
         match outcome {
             Outcome::Holds(token) if in_time => {
                 return Ok(Answer::GrantedAsOf(Grant { token: Token(token) }, sent));
             }
-            _ => self.withdraw(claim, attempt, &words).await,
+            _ => self.0.withdraw(claim, attempt, &words).await,
         }
         match outcome {
             Outcome::Silence(last) => Err(no_majority("take the lock", last)),
@@ -320,44 +300,42 @@ impl Race for Shared {
     }
 
     async fn changed(&self, claim: &Claim, _: Option<Duration>) -> Result<()> {
-        let seat = self.lookers.sit(&claim.name, claim.id);
-        if seat.in_front().now_or_never().is_none() {
-            seat.in_front().await;
-            // Whoever looked before has it, perhaps. A reader may join it.
+        let poller = self.0.pollers.enter(&claim.name, claim.id);
+        if poller.first().now_or_never().is_none() {
+            poller.first().await;
+            // The one that polled before has the lock, perhaps. A reader may join it.
             if claim.demand == Demand::Shared {
                 return Ok(());
             }
         }
-        let turn = Arc::new(Notify::new());
-        let place = Place(&self.waiting, claim.id);
-        self.waiting.map().insert(claim.id, Arc::clone(&turn));
-        let mut patience = Patience::default();
-        while let Some(pause) = self.ask_to_be_woken(claim, &mut patience).await {
-            seat.looks_after(pause);
+        let wake = self.0.wakes.enter(claim.id);
+        let mut pace = Pace::default();
+        while let Some(pause) = self.0.ask_to_be_woken(claim, &mut pace).await {
+            poller.polls_after(pause);
             tokio::select! {
-                () = turn.notified() => break,
-                () = seat.called() => {}
+                () = wake.message() => break,
+                () = poller.called() => {}
                 () = tokio::time::sleep(pause) => {}
             }
         }
-        drop(place);
+        drop(wake);
         tokio::time::sleep(split_pause()).await;
         Ok(())
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
-        let ask = || renewals.chunks(LOCKS_PER_SCRIPT).map(keep_request).collect();
-        let mut answers = self.nodes.ask_for_all(ask);
-        let needed = quorum(self.nodes.len());
+        let call_node = || renewals.chunks(LOCKS_PER_SCRIPT).map(keep_call).collect();
+        let mut replies = self.0.nodes.request_all(call_node);
+        let needed = quorum(self.0.nodes.len());
         let (mut kept, mut heard, mut last) = (vec![0; renewals.len()], 0, None);
-        while let Some((_, answer)) = answers.next().await {
-            match answer.and_then(|replies| replies.into_iter().collect::<RedisResult<Vec<Value>>>()) {
+        while let Some((_, reply)) = replies.next().await {
+            match reply.and_then(|replies| replies.into_iter().collect::<RedisResult<Vec<Value>>>()) {
                 Err(error) => last = Some(error),
                 Ok(replies) => {
                     heard += 1;
-                    let answers =
+                    let states =
                         replies.into_iter().flat_map(|reply| reply.into_sequence().unwrap_or_default());
-                    for (count, reply) in kept.iter_mut().zip(answers) {
+                    for (count, reply) in kept.iter_mut().zip(states) {
                         *count += usize::from(integer(&reply) == Some(1));
                     }
                 }
@@ -375,44 +353,44 @@ impl Race for Shared {
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
-        let ask = || request_for(&scripts::LEAVE, claim).arg(0).arg(milliseconds(claim.ttl));
-        let (left, heard, last) = self.count(self.nodes.ask(0..self.nodes.len(), ask)).await;
-        let needed = quorum(self.nodes.len());
+        let call_node = || call_for(&scripts::LEAVE, claim).arg(0).arg(milliseconds(claim.ttl));
+        let (left, heard, last) = self.0.count(self.0.nodes.request(0..self.0.nodes.len(), call_node)).await;
+        let needed = quorum(self.0.nodes.len());
         if heard < needed {
             return Err(no_majority("free the lock", last));
         }
-        let may_have_left = left + (self.nodes.len() - heard);
+        let may_have_left = left + (self.0.nodes.len() - heard);
         Ok(if left > 0 && may_have_left >= needed { Left::Left } else { Left::NotThere })
     }
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
-        view::list(&self.nodes, prefix, at_most).await
+        view::list(&self.0.nodes, prefix, at_most).await
     }
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
-        let ask = || request(&scripts::EVICT, name).arg(id.to_string());
-        let (left, heard, last) = self.count(self.nodes.ask(0..self.nodes.len(), ask)).await;
-        if heard < quorum(self.nodes.len()) {
+        let call_node = || call(&scripts::EVICT, name).arg(id.to_string());
+        let (left, heard, last) = self.0.count(self.0.nodes.request(0..self.0.nodes.len(), call_node)).await;
+        if heard < quorum(self.0.nodes.len()) {
             return Err(last.map_or_else(
                 || no_majority("evict a claim", None),
-                |error| failure(ENGINE, "evict a claim", error),
+                |cause| error(ENGINE, "evict a claim", cause),
             ));
         }
         Ok(left > 0)
     }
 
     async fn close(&self) {
-        self.nodes.close();
+        self.0.nodes.close();
     }
 }
 
-impl RedLock {
+impl Inner {
     /// How many nodes say 1, how many say anything, and the last failure. Returns when a majority has said 1, and
     /// lets the others go on alone.
-    async fn count(&self, mut answers: Answers<Value>) -> (usize, usize, Option<RedisError>) {
+    async fn count(&self, mut replies: Replies<Value>) -> (usize, usize, Option<RedisError>) {
         let (mut yes, mut heard, mut last) = (0, 0, None);
-        while let Some((_, answer)) = answers.next().await {
-            match answer {
+        while let Some((_, reply)) = replies.next().await {
+            match reply {
                 Ok(reply) => {
                     heard += 1;
                     yes += usize::from(integer(&reply) == Some(1));
@@ -430,9 +408,9 @@ impl RedLock {
     pub(crate) fn pass(self: &Arc<Self>, name: LockName) {
         let lock = Arc::clone(self);
         background::handle().spawn(async move {
-            let ask = || request(&scripts::PASS, &name);
-            let mut answers = lock.nodes.ask(0..lock.nodes.len(), ask);
-            while answers.next().await.is_some() {}
+            let call_node = || call(&scripts::PASS, &name);
+            let mut replies = lock.nodes.request(0..lock.nodes.len(), call_node);
+            while replies.next().await.is_some() {}
         });
     }
 }

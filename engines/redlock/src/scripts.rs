@@ -1,19 +1,24 @@
-//! The scripts that every node runs.
+//! The scripts that every node runs, each behind the same prelude.
 
-use lockkeeper_redis::parts::Lua;
+use lockkeeper_redis::parts::Script;
 use std::sync::LazyLock;
 
 macro_rules! script {
-    ($($part:literal),*) => {
-        LazyLock::new(|| Lua::new(&[$(include_str!(concat!("scripts/", $part, ".lua"))),*]))
+    ($name:literal) => {
+        LazyLock::new(|| {
+            Script::new(concat!(
+                include_str!("scripts/common.lua"),
+                include_str!(concat!("scripts/", $name, ".lua"))
+            ))
+        })
     };
 }
 
-pub(crate) static ATTEMPT: LazyLock<Lua> = script!("common", "attempt");
-pub(crate) static RAISE: LazyLock<Lua> = script!("common", "raise");
-pub(crate) static KEEP: LazyLock<Lua> = script!("one_begin", "common", "keep", "one_end");
-pub(crate) static LEAVE: LazyLock<Lua> = script!("common", "leave");
-pub(crate) static EVICT: LazyLock<Lua> = script!("common", "evict");
-pub(crate) static WAIT: LazyLock<Lua> = script!("common", "wait");
-pub(crate) static PASS: LazyLock<Lua> = script!("common", "pass");
-pub(crate) static LIST: LazyLock<Lua> = script!("common", "list");
+pub(crate) static ATTEMPT: LazyLock<Script> = script!("attempt");
+pub(crate) static RAISE: LazyLock<Script> = script!("raise");
+pub(crate) static KEEP: LazyLock<Script> = script!("keep");
+pub(crate) static LEAVE: LazyLock<Script> = script!("leave");
+pub(crate) static EVICT: LazyLock<Script> = script!("evict");
+pub(crate) static WAIT: LazyLock<Script> = script!("wait");
+pub(crate) static PASS: LazyLock<Script> = script!("pass");
+pub(crate) static LIST: LazyLock<Script> = script!("list");

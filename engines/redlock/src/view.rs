@@ -3,11 +3,12 @@
 use crate::ENGINE;
 use crate::ballot::quorum;
 use crate::nodes::Nodes;
+use crate::redlock::keys;
 use crate::scripts;
 use futures_util::future::join_all;
 use lockkeeper_core::{ClaimView, Demand, Error, Holder, LockView, Result, Standing, Token};
-use lockkeeper_redis::parts::{PlainKeys, Request, failure, integer, scan, text};
-use redis::{RedisResult, Value};
+use lockkeeper_redis::parts::{PlainKeys, error, integer, text};
+use redis::{RedisError, RedisResult, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -23,13 +24,10 @@ struct Hold {
 pub(crate) async fn list(nodes: &Nodes, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
     let mut locks = Vec::new();
     for name in names(nodes, prefix).await? {
-        let mut answers = nodes.ask(0..nodes.len(), || {
-            let keys = PlainKeys::of(&name);
-            Request::new(&scripts::LIST, &[keys.lock, keys.fence, keys.waiting])
-        });
+        let mut replies = nodes.request(0..nodes.len(), || scripts::LIST.call(&keys(&name)));
         let mut holds: BTreeMap<String, Vec<Hold>> = BTreeMap::new();
-        while let Some((_, answer)) = answers.next().await {
-            for hold in answer.ok().map(read).unwrap_or_default() {
+        while let Some((_, reply)) = replies.next().await {
+            for hold in reply.ok().map(read).unwrap_or_default() {
                 holds.entry(id_of(&hold.value).to_owned()).or_default().push(hold);
             }
         }
@@ -52,20 +50,20 @@ pub(crate) async fn list(nodes: &Nodes, prefix: &str, at_most: usize) -> Result<
 /// The names that any node has.
 async fn names(nodes: &Nodes, prefix: &str) -> Result<BTreeSet<String>> {
     let pattern = PlainKeys::pattern(prefix);
-    let found =
-        join_all((0..nodes.len()).filter_map(|node| nodes.link(node)).filter(|link| link.is_up()).map(
-            async |link| -> RedisResult<Vec<String>> {
-                let mut names = scan(link, &pattern, "string").await?;
-                names.extend(scan(link, &pattern, "zset").await?);
-                Ok(names)
-            },
-        ))
-        .await;
+    let found = join_all(nodes.connections().map(|connection| {
+        let pattern = &pattern;
+        async move {
+            let mut names = connection.scan(pattern, "string").await?;
+            names.extend(connection.scan(pattern, "zset").await?);
+            Ok::<Vec<String>, RedisError>(names)
+        }
+    }));
+    let found = found.await;
     let (good, bad): (Vec<_>, Vec<_>) = found.into_iter().partition(|names| names.is_ok());
     if good.len() < quorum(nodes.len()) {
         return Err(match bad.into_iter().find_map(RedisResult::err) {
-            Some(error) => failure(ENGINE, "list locks", error),
-            None => Error::temporary(ENGINE, "list locks", "no majority of the servers answers"),
+            Some(cause) => error(ENGINE, "list locks", cause),
+            None => Error::temporary(ENGINE, "list locks", "no majority of the servers replies"),
         });
     }
     let names = good.into_iter().flatten().flatten();

@@ -1,16 +1,16 @@
-//! What only the seam shows: claims that come twice, too late or not at all.
+//! What only the seam shows: claims that come twice, too late or not at all, and the rule in the script.
 
 use super::*;
 use crate::config::Config;
-use lockkeeper_core::Holder;
 use lockkeeper_core::address::Address;
+use lockkeeper_core::{Holder, grant};
 use lockkeeper_testkit::Redis;
 
 const TTL: Duration = Duration::from_secs(10);
 
-async fn queue(redis: &Redis) -> Shared<RedisQueue> {
+async fn queue(redis: &Redis) -> RedisQueue {
     let config = Config::read(Address::parse(&redis.url()).unwrap()).unwrap();
-    Shared(crate::open_queue(&config, Duration::from_secs(2), "lockkeeper:test".into()).await.unwrap())
+    RedisQueue::connect(&config, TTL).await.unwrap()
 }
 
 fn claim(demand: Demand) -> Claim {
@@ -24,7 +24,7 @@ fn claim(demand: Demand) -> Claim {
     }
 }
 
-async fn keep(queue: &Shared<RedisQueue>, claim: &Claim, ttl: Duration) -> Vec<ClaimId> {
+async fn keep(queue: &RedisQueue, claim: &Claim, ttl: Duration) -> Vec<ClaimId> {
     queue.keep(&[Renewal { claim: Arc::new(claim.clone()), ttl }]).await.unwrap().dead
 }
 
@@ -102,9 +102,88 @@ async fn a_queue_that_has_expired_is_no_queue() {
     assert_eq!(queue.join(&first).await.unwrap().ahead, Ahead(0));
     assert!(queue.join(&second).await.unwrap().ahead > Ahead(0));
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut direct).await.unwrap();
-    assert_eq!(keys.len(), 4);
-    for key in keys {
-        let left_ms: i64 = redis::cmd("PTTL").arg(&key).query_async(&mut direct).await.unwrap();
+    assert_eq!(keys.len(), 5);
+    for key in keys.iter().filter(|key| *key != "lockkeeper:token") {
+        let left_ms: i64 = redis::cmd("PTTL").arg(key).query_async(&mut direct).await.unwrap();
         assert!(left_ms > 0, "{key} must end by itself");
+    }
+}
+
+/// What the model knows of a claim in the queue.
+#[derive(Debug)]
+struct Modelled {
+    claim: Claim,
+    demand: Demand,
+}
+
+/// A demand of the shape, at random.
+fn demand(shape: Shape) -> Demand {
+    match shape {
+        Shape::ReadWrite if rand::random_bool(0.5) => Demand::Exclusive,
+        Shape::ReadWrite => Demand::Shared,
+        Shape::Permits { of } => Demand::Permits { want: rand::random_range(1..=of), of },
+    }
+}
+
+/// The script's copy of the rule grants just what the core's does: after every step, to every claim of a queue.
+async fn compare(queue: &RedisQueue, shape: Shape, steps: usize) {
+    let mut model: Vec<Modelled> = Vec::new();
+    for _ in 0..steps {
+        match rand::random_range(0..10) {
+            0..6 => {
+                let claim = claim(demand(shape));
+                let ahead: u64 = model.iter().map(|ahead| ahead.demand.weight()).sum();
+                let fits = grant::fits(ahead, claim.demand.weight(), claim.demand.limit());
+                let joined = queue.join(&claim).await.unwrap();
+                assert_eq!(joined.ahead == Ahead(0), fits, "{claim:?} behind {model:?}");
+                model.push(Modelled { demand: claim.demand, claim });
+            }
+            6..9 if !model.is_empty() => {
+                let left = model.remove(rand::random_range(0..model.len()));
+                assert_eq!(queue.leave(&left.claim).await.unwrap(), Left::Left);
+            }
+            _ => {
+                let first = model.first_mut().filter(|first| first.demand == Demand::Exclusive);
+                if let Some(first) = first {
+                    queue.shrink(&first.claim, Demand::Shared).await.unwrap();
+                    first.demand = Demand::Shared;
+                }
+            }
+        }
+        let weights = model.iter().map(|claim| (claim.demand.weight(), claim.demand.limit()));
+        let mut ahead = 0;
+        let expected = weights.map(|(weight, limit)| {
+            let holds = grant::fits(ahead, weight, limit);
+            ahead += weight;
+            holds
+        });
+        let expected: Vec<(String, bool)> =
+            model.iter().map(|it| it.claim.id.to_string()).zip(expected).collect();
+        let claims: Vec<(Claim, Duration)> = model.iter().map(|it| (it.claim.clone(), TTL)).collect();
+        let mut found: Vec<(String, bool)> = Vec::new();
+        if !claims.is_empty() {
+            let reply = queue.0.servers.run("look", &keep_call(&[&claims])).await.unwrap();
+            let states: Vec<Vec<i64>> = redis::from_redis_value(reply).unwrap();
+            let holds = states[0].chunks_exact(2).map(|state| state[0] == 2);
+            found = claims.iter().map(|(claim, _)| claim.id.to_string()).zip(holds).collect();
+        }
+        assert_eq!(found, expected, "{model:?}");
+    }
+    for left in model {
+        queue.leave(&left.claim).await.unwrap();
+    }
+    assert!(queue.list("", 10).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn the_script_grants_by_the_same_rule_as_the_core() {
+    let redis = Redis::start();
+    let queue = queue(&redis).await;
+    for round in 0..60 {
+        let shape = match round % 4 {
+            0 => Shape::ReadWrite,
+            of => Shape::Permits { of: 2 * of - 1 },
+        };
+        compare(&queue, shape, 40).await;
     }
 }

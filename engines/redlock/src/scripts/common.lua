@@ -1,11 +1,19 @@
--- What every script of RedLock begins with.
+-- The prelude of every script of RedLock.
 --
--- KEYS 1  lock     held alone: a string '<id>-<attempt> <holder>', as every other client of RedLock writes one;
+-- KEYS for each lock
+--      1  lock     held exclusively: a string '<id>-<attempt> <holder>', as every other client of RedLock writes one;
 --                  shared: a ZSET of such texts -> the time at which the share ends, in ms of this node's clock
 --      2  fence    '<number> <id>': the last number given here, and to whom
 --      3  waiting  ZSET '<channel> <id> <mode>' -> since when
 --      4  left     of attempt and leave: the mark of a claim that has left before it arrived
-local lock, fence, waiting = KEYS[1], KEYS[2], KEYS[3]
+local lock, fence, waiting
+
+-- Chooses the lock whose keys begin at this one.
+local function use(first)
+  lock, fence, waiting = KEYS[first], KEYS[first + 1], KEYS[first + 2]
+end
+
+use(1)
 local clock = redis.call('TIME')
 local now_ms = clock[1] * 1000 + math.floor(clock[2] / 1000)
 

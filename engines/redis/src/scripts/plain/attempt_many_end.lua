@@ -1,3 +1,0 @@
-tokens[i] = token
-end
-return tokens

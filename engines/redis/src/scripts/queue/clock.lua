@@ -1,1 +1,0 @@
-local clock = redis.call('TIME')

@@ -1,3 +1,0 @@
-replies[i] = taken
-end
-return replies

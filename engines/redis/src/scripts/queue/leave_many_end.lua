@@ -1,3 +1,0 @@
-replies[i] = freed
-end
-return replies

@@ -1,0 +1,13 @@
+-- The scripts run inside Redis: Lua 5.1, with these three names beside the standard ones.
+std = "lua51"
+read_globals = {"redis", "KEYS", "ARGV"}
+max_line_length = 130
+-- Every script follows the prelude, which has these names for it.
+files["src/scripts/common.lua"] = {unused = false}
+for _, name in ipairs({"attempt", "evict", "keep", "leave", "list", "pass", "raise", "wait"}) do
+  files["src/scripts/" .. name .. ".lua"] = {
+    read_globals = {
+      "lock", "fence", "waiting", "clock", "now_ms", "use", "read", "hold_of", "live", "last_number", "wake", "remove",
+    },
+  }
+end
