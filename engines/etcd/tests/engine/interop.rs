@@ -1,8 +1,6 @@
 //! Side by side with `etcdctl lock`, which is Go's concurrency.Mutex: both wait for each other, in order.
 
-mod common;
-
-use common::{address, all_done, keeper, look, server, soon, until_waiting};
+use crate::common::{address, all_done, keeper, look, server, soon, until_waiting};
 use lockkeeper::{Demand, Keeper};
 use std::path::Path;
 use std::process::Stdio;

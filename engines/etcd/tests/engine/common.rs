@@ -1,7 +1,5 @@
 //! What the tests of this engine share: one server, keepers on it, and limits for what must happen soon.
 
-#![allow(dead_code)] // Each test file uses a part.
-
 use lockkeeper::{Connect, Keeper, LockView};
 use lockkeeper_testkit::Etcd;
 use std::sync::LazyLock;

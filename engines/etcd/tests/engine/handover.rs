@@ -1,8 +1,6 @@
 //! A hand-over costs few requests, whatever the number of waiters, and everybody gets a turn.
 
-mod common;
-
-use common::{all_done, keeper, keeper_at, server, soon, until_waiting};
+use crate::common::{all_done, keeper_at, soon, until_waiting};
 use lockkeeper::State;
 use lockkeeper_testkit::Etcd;
 use std::sync::Arc;
@@ -111,9 +109,11 @@ async fn five_hundred_locks_are_renewed_in_one_request() {
 /// No herd: a departure wakes the one behind it, and nobody else is even told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_departure_is_told_to_two_keepers_at_most() {
+    let server = Etcd::start();
+    let keeper = async || keeper_at(&server.url(), Duration::from_secs(10)).await;
     let sent = || -> u64 {
         let counts = |line: &str| line.strip_prefix("etcd_debugging_mvcc_events_total ")?.parse::<f64>().ok();
-        server().metrics(0).lines().find_map(counts).expect("the server counts events") as u64
+        server.metrics(0).lines().find_map(counts).expect("the server counts events") as u64
     };
     let clients = 40;
     let holder = keeper().await;

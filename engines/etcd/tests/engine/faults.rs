@@ -1,8 +1,6 @@
 //! What goes wrong around a lock: compaction, late requests, lost leases, frozen and restarted servers.
 
-mod common;
-
-use common::{address, keeper, keeper_at, look, server, soon, until, until_waiting};
+use crate::common::{address, keeper, keeper_at, look, server, soon, until, until_waiting};
 use lockkeeper::{Connect, Keeper, State};
 use lockkeeper_testkit::{Etcd, Proxy};
 use std::net::SocketAddr;

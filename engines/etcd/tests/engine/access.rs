@@ -1,8 +1,6 @@
 //! Encryption, and etcd's own users.
 
-mod common;
-
-use common::{address, soon, until_waiting};
+use crate::common::{address, soon, until_waiting};
 use lockkeeper::{Connect, Keeper};
 use lockkeeper_testkit::{Etcd, Server};
 use std::process::Command;
