@@ -116,7 +116,7 @@ impl Claims {
     }
 
     /// The claim has left. Its key is used again, unless a join or a delete of it may still be under way: a delete
-    /// names the place, if that is known, and so spares who comes later.
+    /// names the place, if that is known, and so spares a later claim.
     pub(crate) fn remove(&self, id: ClaimId) {
         let mut table = self.table();
         let Some(entry) = table.entries.remove(&id) else { return };

@@ -42,7 +42,7 @@ impl std::fmt::Debug for Login {
 pub(crate) struct Times {
     /// How long a claim lives, counted from its join or its last renewal.
     pub(crate) ttl: Duration,
-    /// How long the lease is asked to live. It is longer than the TTL: a claim joins a lease that was kept
+    /// The lifetime that is requested for the lease. It is longer than the TTL: a claim joins a lease that was kept
     /// alive a moment ago, and still must live its whole TTL (Law 5).
     pub(crate) lease_seconds: i64,
     /// The time limit of one request: less than a quarter of the TTL, so that a silent connection is noticed and replaced
@@ -113,9 +113,9 @@ fn endpoint(
 }
 
 fn take_tls(address: &mut Address) -> Result<Option<ClientTlsConfig>> {
-    let asked = address.take_flag("tls")?;
+    let flag = address.take_flag("tls")?;
     let (authority, certificate, key) = (address.take("ca"), address.take("cert"), address.take("key"));
-    if !asked && address.scheme != SCHEMES[1] && authority.is_none() && certificate.is_none() {
+    if !flag && address.scheme != SCHEMES[1] && authority.is_none() && certificate.is_none() {
         return Ok(None);
     }
     let mut tls = ClientTlsConfig::new();

@@ -104,7 +104,7 @@ impl Connection {
         &self.member
     }
 
-    /// Sends a transaction that concerns this lock alone, by itself or with others.
+    /// Sends a transaction that concerns no other lock, by itself or together with those of others.
     ///
     /// Cancel safety: it may or may not take effect.
     pub(crate) async fn txn(&self, name: LockName, request: TxnRequest) -> Result<TxnResponse, RequestError> {
@@ -250,7 +250,7 @@ impl Batch for Transactions {
         Some(self.0.txn(ask.request).await)
     }
 
-    // A reply that nobody waits for needs nothing: the leave of a join without a reply puts a tombstone.
+    // A reply that no task waits for needs nothing: the leave of a join without a reply puts a tombstone.
 }
 
 impl Transactions {

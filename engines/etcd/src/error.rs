@@ -136,7 +136,7 @@ fn write_causes(
     Ok(())
 }
 
-/// An error with all its causes, as one line.
+/// An error with all its causes.
 pub(crate) struct WithCauses<'a>(pub(crate) &'a (dyn std::error::Error + 'static));
 
 impl fmt::Display for WithCauses<'_> {

@@ -147,7 +147,7 @@ impl Parts {
             return Err(Error::temporary("etcd", "look at the queue", "the server sent an empty reply"));
         }
         let own = found.remove(0);
-        // A key that is gone, or is somebody else's by now, is a lost claim: a dead one is never granted.
+        // A key that is gone, or is another claim's by now, is a lost claim: a dead one is never granted.
         let alive = own.kvs.first().is_some_and(|own| own.create_revision == place);
         if !alive {
             // It was evicted, or the lease has ended, and with it all other claims.
@@ -164,7 +164,7 @@ fn put(claim: &Claim, entry: &Entry, lease: &Fresh) -> RequestOp {
     RequestOp { request: Some(Request::RequestPut(put)) }
 }
 
-/// Puts the claim's key if nobody is in the queue, the claim itself included, and no join of this lock was undone lately.
+/// Puts the claim's key if the queue is empty, the claim itself included, and no join of this lock was undone lately.
 /// One comparison for all of it: each costs the server as much as a read.
 fn request_if_free(claim: &Claim, entry: &Entry, lease: &Fresh) -> TxnRequest {
     let compare = vec![created_at(keys::in_the_way(&claim.name), 0)];

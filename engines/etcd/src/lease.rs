@@ -22,7 +22,7 @@ pub(crate) struct Lease {
     state: Mutex<State>,
     /// Raised at every acknowledgement and every new lease.
     news: watch::Sender<u64>,
-    /// Asks for a keep-alive now.
+    /// Triggers a keep-alive.
     ping: Notify,
 }
 
@@ -54,7 +54,7 @@ enum End {
 }
 
 impl Lease {
-    /// Asks for a lease.
+    /// Requests a lease.
     pub(crate) async fn grant(client: Arc<Client>) -> Result<Self> {
         let state = grant(&client).await.map_err(|error| error.into_error("get a lease"))?;
         Ok(Self { client, state: Mutex::new(state), news: watch::Sender::new(0), ping: Notify::new() })
@@ -79,11 +79,11 @@ impl Lease {
         length.saturating_sub(self.ttl())
     }
 
-    /// The claims' TTL: as asked, or longer if the server gave a much longer lease than was asked for.
+    /// The claims' TTL: as requested, or longer if the server gave a longer lease than requested.
     pub(crate) fn ttl(&self) -> Duration {
         let times = self.client.times();
-        let asked = Duration::from_secs(times.lease_seconds.unsigned_abs());
-        times.ttl + self.state().length.saturating_sub(asked)
+        let requested = Duration::from_secs(times.lease_seconds.unsigned_abs());
+        times.ttl + self.state().length.saturating_sub(requested)
     }
 
     /// The lease, if it is known to outlive a claim that joins or is renewed now (Law 5); else it is kept alive

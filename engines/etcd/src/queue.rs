@@ -53,8 +53,8 @@ pub(crate) struct Parts {
     pub(crate) watches: Arc<Watches>,
     pub(crate) claims: Claims,
     /// The lease of the tombstones. It is never kept alive, so they go by themselves.
-    tombstone_lease: tokio::sync::Mutex<Option<(i64, Instant)>>,
-    /// The last search for evicted claims was not answered in time.
+    tombstone_lease: Mutex<Option<(i64, Instant)>>,
+    /// The last search for evicted claims had no reply in time.
     search_is_slow: AtomicBool,
 }
 
@@ -68,7 +68,7 @@ impl Etcd {
             lease: Arc::clone(&lease),
             watches: Arc::clone(&watches),
             claims: Claims::default(),
-            tombstone_lease: tokio::sync::Mutex::default(),
+            tombstone_lease: Mutex::default(),
             search_is_slow: AtomicBool::new(false),
         });
         let runtime = background::handle();
@@ -97,7 +97,7 @@ impl Drop for Etcd {
     }
 }
 
-/// The lease keeps every claim alive, also one that nobody renews any more. So whatever was not renewed for
+/// The lease keeps every claim alive, also one that is not renewed any more. So whatever was not renewed for
 /// longer than its TTL is taken out here, as an engine with a deadline per claim would do.
 async fn drop_the_neglected(parts: Arc<Parts>) {
     loop {
@@ -141,7 +141,7 @@ impl Parts {
     }
 
     /// The claims of these that are not there any more, as of now. Usually that is one request: the lease knows its
-    /// keys. The leader may not have come as far yet as the server that answered a join, so a key that it does not know
+    /// keys. The leader may not have come as far yet as the member that replied to a join, so a key that it does not know
     /// is read itself before it counts as gone.
     async fn gone(&self, lease: i64, keys: &[(ClaimId, Key)]) -> Result<Vec<ClaimId>> {
         let failed = |error: RequestError| error.into_error("renew");
@@ -178,7 +178,7 @@ impl Parts {
         let Reply { value: was_there, retried } =
             left.map_err(|error| error.into_error("leave the queue"))?;
         self.claims.remove(claim.id);
-        // After a lost reply the key was deleted by us, as far as anybody can tell.
+        // After a lost reply the key was deleted by us, as far as can be known.
         let by_us = retried && entry.place.is_some();
         Ok(if was_there || by_us { Left::Left } else { Left::NotThere })
     }
@@ -206,15 +206,16 @@ impl Parts {
     }
 
     async fn tombstone_lease(&self) -> Result<i64, RequestError> {
-        let mut lease = self.tombstone_lease.lock().await;
-        if let Some((id, until)) = *lease
+        let known = *self.tombstone_lease.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((id, until)) = known
             && Instant::now() < until
         {
             return Ok(id);
         }
-        let seconds = (TOMBSTONE_LEASE + TOMBSTONE).as_secs() as i64;
-        let granted = self.client.lease_grant(seconds).await?;
-        *lease = Some((granted.id, Instant::now() + TOMBSTONE_LEASE));
+        // Two tasks may do so at once; it must not be locked meanwhile, for the runtime of one may stop.
+        let granted = self.client.lease_grant((TOMBSTONE_LEASE + TOMBSTONE).as_secs() as i64).await?;
+        let until = Instant::now() + TOMBSTONE_LEASE;
+        *self.tombstone_lease.lock().unwrap_or_else(PoisonError::into_inner) = Some((granted.id, until));
         Ok(granted.id)
     }
 }

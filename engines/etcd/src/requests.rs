@@ -74,7 +74,7 @@ impl Client {
         .await
     }
 
-    /// Sends a transaction that concerns this lock alone, by itself or with those of other locks.
+    /// Sends a transaction that concerns no other lock, by itself or together with those of others.
     pub(crate) async fn txn_of(
         &self,
         name: &LockName,
@@ -217,7 +217,7 @@ impl Client {
     }
 
     /// A broken connection is not used again; nor is one to a member that cannot do its work, if there are others. A missing
-    /// reply alone means nothing: the connection judges its silence by all its requests.
+    /// reply does not suffice: the connection judges its silence by all its requests.
     fn close_if_useless(&self, connection: &Connection, error: &RequestError) {
         let is_members = error.is_temporary() && !error.is_about_login() && !error.is_no_reply();
         if error.is_of_connection() || (is_members && self.members > 1) {

@@ -101,7 +101,7 @@ fn view(name: String, mut claims: Vec<KeyValue>, left: &HashMap<i64, Duration>) 
         let id = id_of(&parsed, value.as_ref());
         let (demand, holder) = match value {
             Some(value) => (value.demand, value.holder),
-            None => (Demand::Exclusive, stranger(found)),
+            None => (Demand::Exclusive, foreign_holder(found)),
         };
         Some(ClaimView {
             id,
@@ -117,7 +117,7 @@ fn view(name: String, mut claims: Vec<KeyValue>, left: &HashMap<i64, Duration>) 
     LockView::from_queue(name, views.collect())
 }
 
-fn stranger(found: &KeyValue) -> Holder {
+fn foreign_holder(found: &KeyValue) -> Holder {
     let text = String::from_utf8_lossy(&found.value);
     let text =
         if text.is_empty() { format!("etcd client with lease {:x}", found.lease) } else { text.into_owned() };

@@ -71,7 +71,7 @@ impl Wake {
     }
 }
 
-/// Somebody's interest in a few claims; dropping it ends the interest.
+/// One waiter's interest in a few claims; dropping it ends the interest.
 #[derive(Debug)]
 pub(crate) struct Watching {
     watches: Arc<Watches>,
@@ -146,7 +146,7 @@ impl Watches {
         table.watches.iter().map(|(id, watch)| watch.request(*id)).collect()
     }
 
-    /// Gives up watches that nobody has needed for a while; says whether any is left.
+    /// Ends watches that were not needed for a while; says whether any is left.
     pub(crate) fn sweep(&self) -> bool {
         let mut table = self.table();
         let now = Instant::now();
@@ -165,11 +165,11 @@ impl Watches {
     pub(crate) fn receive(&self, response: WatchResponse) -> bool {
         let mut table = self.table();
         if response.canceled {
-            // Compaction has swallowed what we did not see yet (or access was refused): whoever waits must look.
+            // Compaction has removed what we did not see yet (or access was refused): all waiters must look.
             let is_refusal = response.watch_id < 0;
             match table.remove(response.watch_id) {
                 Some(watch) => watch.wake_all(),
-                // The answer to our own request to end it.
+                // The reply to our own request to end it.
                 None if !is_refusal => return true,
                 None => {}
             }
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_waits_for_the_departed_is_woken() {
+    fn only_the_waiters_of_the_departed_are_woken() {
         let watches = Arc::new(Watches::default());
         let (a, b) = (watches.watch([&key("a")], 10), watches.watch([&key("b")], 12));
         assert_eq!(watches.take_outbox().len(), 1, "one watch for all claims of a keeper on a lock");
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn compaction_wakes_everybody_and_the_next_wait_watches_again() {
+    fn compaction_wakes_all_waiters_and_the_next_wait_watches_again() {
         let watches = Arc::new(Watches::default());
         let waiter = watches.watch([&key("a")], 10);
         watches.take_outbox();
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_nobody_needs_is_given_up_after_a_while() {
+    async fn an_unused_watch_ends_after_a_while() {
         let watches = Arc::new(Watches::default());
         drop(watches.watch([&key("a")], 10));
         watches.take_outbox();
