@@ -1,20 +1,26 @@
-//! The claims this keeper has at etcd: where they stand, on which lease, and what was seen ahead of them.
+//! The claims of this keeper, which only here share a lease: their keys, their lease, and what was seen ahead of them.
 
 use crate::keys::{self, Key};
+use crate::lease::Fresh;
 use crate::look::Look;
 use crate::value;
-use lockkeeper_core::{Claim, ClaimId, ClaimMap, Clock, Moment};
-use std::collections::{BTreeSet, HashMap};
+use lockkeeper_core::{Claim, ClaimId, Clock, Lifeline, LockName, Moment};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The most contended locks that are remembered.
+const CONTENDED_AT_MOST: usize = 10_000;
 
 /// The claims of one keeper.
 #[derive(Debug, Default)]
-pub(crate) struct Claims(Mutex<Book>);
+pub(crate) struct Claims(Mutex<Table>);
 
 #[derive(Debug, Default)]
-struct Book {
-    entries: ClaimMap<Entry>,
+struct Table {
+    entries: HashMap<ClaimId, Entry>,
     slots: Slots,
+    /// Locks that were not free when this keeper last joined them. A wrong guess costs a request, and nothing else.
+    contended: HashSet<LockName>,
 }
 
 /// The slots in use of each stem. One on which a request may still be under way stays taken for good.
@@ -50,9 +56,11 @@ pub(crate) struct Entry {
     slot: u32,
     /// The lease it is bound to.
     pub(crate) lease: i64,
-    /// Its create revision, once a join was answered.
+    /// Ends with the lease.
+    pub(crate) lifeline: Lifeline,
+    /// Its create revision, once a join had a reply.
     pub(crate) place: Option<i64>,
-    /// A join was sent whose answer never came, so that it may arrive yet.
+    /// A join was sent that had no reply, so that it may arrive yet.
     pub(crate) may_arrive: bool,
     /// When the keeper has neglected it for longer than its TTL.
     pub(crate) neglected_at: Moment,
@@ -61,14 +69,14 @@ pub(crate) struct Entry {
 }
 
 impl Claims {
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn table(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A join of this claim is about to be sent: from now on it may be there.
-    pub(crate) fn joining(&self, claim: &Claim, lease: i64, neglected_at: Moment) -> Entry {
-        let mut book = self.book();
-        let Book { entries, slots } = &mut *book;
+    pub(crate) fn joining(&self, claim: &Claim, lease: &Fresh, neglected_at: Moment) -> Entry {
+        let mut table = self.table();
+        let Table { entries, slots, .. } = &mut *table;
         let entry = entries.entry(claim.id).or_insert_with(|| {
             let stem = keys::stem(claim);
             let slot = slots.take(&stem);
@@ -77,7 +85,8 @@ impl Claims {
                 key: keys::claim(&stem, slot),
                 stem,
                 slot,
-                lease,
+                lease: lease.id,
+                lifeline: lease.lifeline.clone(),
                 place: None,
                 may_arrive: false,
                 neglected_at,
@@ -88,7 +97,8 @@ impl Claims {
         let before = entry.clone();
         entry.may_arrive = true;
         if entry.place.is_none() {
-            entry.lease = lease;
+            entry.lease = lease.id;
+            entry.lifeline = lease.lifeline.clone();
         }
         entry.neglected_at = neglected_at;
         before
@@ -96,32 +106,50 @@ impl Claims {
 
     /// Changes what is known of a claim, if it is known.
     pub(crate) fn change(&self, id: ClaimId, change: impl FnOnce(&mut Entry)) {
-        if let Some(entry) = self.book().entries.get_mut(&id) {
+        if let Some(entry) = self.table().entries.get_mut(&id) {
             change(entry);
         }
     }
 
     pub(crate) fn get(&self, id: ClaimId) -> Option<Entry> {
-        self.book().entries.get(&id).cloned()
+        self.table().entries.get(&id).cloned()
     }
 
     /// The claim has left. Its key is used again, unless a join or a delete of it may still be under way: a delete
-    /// names the place, if that is known, and so spares who comes later.
+    /// names the place, if that is known, and so spares a later claim.
     pub(crate) fn remove(&self, id: ClaimId) {
-        let mut book = self.book();
-        if let Some(entry) = book.entries.remove(&id)
-            && entry.place.is_some()
-            && !entry.may_arrive
-        {
-            book.slots.give_back(&entry.stem, entry.slot);
+        let mut table = self.table();
+        let Some(entry) = table.entries.remove(&id) else { return };
+        if entry.place.is_some() && !entry.may_arrive {
+            table.slots.give_back(&entry.stem, entry.slot);
+        }
+        drop(table);
+        entry.lifeline.untie(id);
+    }
+
+    /// Whether the lock was not free when this keeper last joined it.
+    pub(crate) fn was_contended(&self, name: &LockName) -> bool {
+        self.table().contended.contains(name)
+    }
+
+    /// Remembers whether the lock was not free.
+    pub(crate) fn note_contended(&self, name: &LockName, is_contended: bool) {
+        let contended = &mut self.table().contended;
+        if !is_contended {
+            contended.remove(name);
+        } else if !contended.contains(name) {
+            if contended.len() >= CONTENDED_AT_MOST {
+                contended.clear();
+            }
+            contended.insert(name.clone());
         }
     }
 
     /// The claims that their keeper has not renewed in time.
     pub(crate) fn neglected(&self) -> Vec<Claim> {
         let now = Clock::Boot.now();
-        let book = self.book();
-        let neglected = book.entries.values().filter(|entry| entry.neglected_at <= now);
+        let table = self.table();
+        let neglected = table.entries.values().filter(|entry| entry.neglected_at <= now);
         neglected.map(|entry| entry.claim.clone()).collect()
     }
 }
@@ -129,7 +157,7 @@ impl Claims {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockkeeper_core::{Demand, Holder, LockName};
+    use lockkeeper_core::{Demand, Holder};
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -144,11 +172,12 @@ mod tests {
         }
     }
 
-    /// Joins; answered or not.
-    fn join(claims: &Claims, answered: bool) -> (ClaimId, Key) {
+    /// Joins, with or without a reply.
+    fn join(claims: &Claims, has_reply: bool) -> (ClaimId, Key) {
         let claim = a_claim();
-        let entry = claims.joining(&claim, 1, Moment::NEVER);
-        if answered {
+        let lease = Fresh { id: 1, lifeline: Lifeline::new(), as_of: Moment::ORIGIN };
+        let entry = claims.joining(&claim, &lease, Moment::NEVER);
+        if has_reply {
             claims.change(claim.id, |entry| (entry.may_arrive, entry.place) = (false, Some(5)));
         }
         (claim.id, entry.key)
@@ -165,14 +194,26 @@ mod tests {
         assert_eq!(again, key);
         claims.remove(second);
         claims.remove(third);
-        assert!(claims.book().slots.0.is_empty(), "nothing is remembered of an idle lock");
+        assert!(claims.table().slots.0.is_empty(), "nothing is remembered of an idle lock");
+    }
+
+    #[test]
+    fn a_lock_is_remembered_as_it_was_last_and_the_number_is_limited() {
+        let (claims, name) = (Claims::default(), LockName::from_engine("a"));
+        for is_contended in [true, true, false, false, true] {
+            claims.note_contended(&name, is_contended);
+            assert_eq!(claims.was_contended(&name), is_contended);
+        }
+        let names = (0..CONTENDED_AT_MOST).map(|number| LockName::from_engine(&number.to_string()));
+        names.for_each(|name| claims.note_contended(&name, true));
+        assert!(claims.table().contended.len() <= CONTENDED_AT_MOST);
     }
 
     #[test]
     fn a_key_on_which_something_may_be_under_way_is_not_used_again() {
         let claims = Claims::default();
-        let (unanswered, key) = join(&claims, false);
-        claims.remove(unanswered);
+        let (without_reply, key) = join(&claims, false);
+        claims.remove(without_reply);
         assert_ne!(join(&claims, true).1, key);
     }
 }

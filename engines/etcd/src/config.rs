@@ -5,17 +5,17 @@ use lockkeeper_core::{Error, Result};
 use std::time::Duration;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
-/// The schemes this engine answers to; the second one encrypts.
-pub(crate) const SCHEMES: [&str; 2] = ["etcd", "etcds"];
+/// The schemes of this engine; the second one encrypts.
+const SCHEMES: [&str; 2] = ["etcd", "etcds"];
 
 /// The shortest TTL: etcd's leases are whole seconds, at least one and a half election time-outs long.
 pub(crate) const MIN_TTL: Duration = Duration::from_secs(2);
 
-pub(crate) const DEFAULT_PORT: u16 = 2379;
+const DEFAULT_PORT: u16 = 2379;
 
-/// A dead connection that carries a stream is noticed after this and the time limit of a request. Not shorter:
-/// etcd hangs up on clients that ask for signs of life more than every 5 s.
-const SIGN_OF_LIFE_EVERY: Duration = Duration::from_secs(6);
+/// How often HTTP/2 checks a connection that carries a stream. Not more often: etcd disconnects clients that send pings
+/// more than every 5 s.
+const PING_EVERY: Duration = Duration::from_secs(6);
 
 /// Everything needed to connect.
 #[derive(Debug)]
@@ -42,13 +42,13 @@ impl std::fmt::Debug for Login {
 pub(crate) struct Times {
     /// How long a claim lives, counted from its join or its last renewal.
     pub(crate) ttl: Duration,
-    /// How long the lease is asked to live. It is longer than the TTL: a claim joins a lease that was kept
+    /// The lifetime that is requested for the lease. It is longer than the TTL: a claim joins a lease that was kept
     /// alive a moment ago, and still must live its whole TTL (Law 5).
     pub(crate) lease_seconds: i64,
-    /// The time limit of one request.
+    /// The time limit of one request: less than a quarter of the TTL, so that a silent connection is noticed and replaced
+    /// while a renewal can still be sent again.
     pub(crate) request: Duration,
-    /// How long an answer to a keep-alive is waited for. A busy server answers late, and asking again from the
-    /// beginning would not make it quicker.
+    /// The time limit of a keep-alive on a connection that replies to other requests: a busy server replies late.
     pub(crate) keep_alive: Duration,
 }
 
@@ -65,7 +65,7 @@ impl Times {
         Ok(Self {
             ttl,
             lease_seconds: lease.as_secs() as i64 + i64::from(lease.subsec_nanos() > 0),
-            request: (ttl / 4).min(Duration::from_secs(2)),
+            request: (ttl / 5).min(Duration::from_secs(2)),
             keep_alive: (ttl / 3).min(Duration::from_secs(5)),
         })
     }
@@ -104,7 +104,7 @@ fn endpoint(
     let scheme = if tls.is_some() { "https" } else { "http" };
     let endpoint = Endpoint::from_shared(format!("{scheme}://{host}"))?
         .connect_timeout(limit)
-        .http2_keep_alive_interval(SIGN_OF_LIFE_EVERY)
+        .http2_keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(limit);
     match tls {
         Some(tls) => endpoint.tls_config(tls),
@@ -113,9 +113,9 @@ fn endpoint(
 }
 
 fn take_tls(address: &mut Address) -> Result<Option<ClientTlsConfig>> {
-    let asked = address.take_flag("tls")?;
+    let flag = address.take_flag("tls")?;
     let (authority, certificate, key) = (address.take("ca"), address.take("cert"), address.take("key"));
-    if !asked && address.scheme != SCHEMES[1] && authority.is_none() && certificate.is_none() {
+    if !flag && address.scheme != SCHEMES[1] && authority.is_none() && certificate.is_none() {
         return Ok(None);
     }
     let mut tls = ClientTlsConfig::new();
@@ -161,7 +161,7 @@ mod tests {
         for (ttl_ms, lease) in [(2000, 3), (2400, 3), (2600, 4), (10_000, 11), (60_000, 66)] {
             let times = Times::new(Duration::from_millis(ttl_ms)).unwrap();
             assert_eq!(times.lease_seconds, lease, "{ttl_ms} ms");
-            assert!(times.request * 4 <= times.ttl);
+            assert!(times.request * 4 < times.ttl);
         }
     }
 

@@ -1,8 +1,7 @@
-//! Joining the queue and looking at it, in one transaction.
+//! Joining the queue and looking at it in one transaction, which takes more than a statement only here.
 
 use crate::claims::Entry;
-use crate::client::Answer;
-use crate::failure::Failure;
+use crate::error::RequestError;
 use crate::generated::range_request::{SortOrder, SortTarget};
 use crate::generated::request_op::Request;
 use crate::generated::{PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse};
@@ -10,6 +9,7 @@ use crate::keys::{self, Key, Span};
 use crate::lease::Fresh;
 use crate::look::{self, Look};
 use crate::queue::{Parts, created_at, get, ranges};
+use crate::requests::Reply;
 use crate::value::Value;
 use lockkeeper_core::{Ahead, Claim, Demand, Error, Joined, Place, Result, Token};
 
@@ -20,15 +20,15 @@ impl Parts {
     pub(crate) async fn join(&self, claim: &Claim) -> Result<Joined> {
         let lease = self.lease.fresh().await?;
         let neglected_at = lease.as_of.plus(claim.ttl + self.lease.slack());
-        let entry = self.claims.joining(claim, lease.id, neglected_at);
-        let answer =
-            self.send(claim, &entry, lease).await.map_err(|failure| self.not_joined(failure, lease))?;
-        let may_arrive = answer.retried || entry.may_arrive;
+        let entry = self.claims.joining(claim, &lease, neglected_at);
+        let reply =
+            self.send_join(claim, &entry, &lease).await.map_err(|error| self.not_joined(error, &lease))?;
+        let may_arrive = reply.retried || entry.may_arrive;
         self.claims.change(claim.id, |entry| entry.may_arrive = may_arrive);
-        let found = if answer.value.succeeded {
-            self.arrived(claim, &entry, answer.value).await
+        let found = if reply.value.succeeded {
+            self.arrived(claim, &entry, reply.value).await
         } else {
-            self.found(claim, &entry).await
+            self.found(claim, &entry, &lease).await
         };
         // What the transaction has not refused is judged by what stands ahead.
         let found = found.and_then(|(place, look)| {
@@ -41,12 +41,12 @@ impl Parts {
             self.leave(claim).await?;
         }
         let (place, look) = found?;
-        self.crowded.note(&claim.name, look.ahead > 0);
+        self.claims.note_contended(&claim.name, look.ahead > 0);
         let joined = Joined {
             place: Place(place.unsigned_abs()),
             token: Token(place.unsigned_abs()),
             ahead: Ahead(look.ahead),
-            lifeline: None,
+            lifeline: Some(lease.lifeline),
         };
         self.claims.change(claim.id, |entry| entry.look = Some(look));
         Ok(joined)
@@ -54,31 +54,36 @@ impl Parts {
 
     /// Sends the join: first the small one that arrives only if nothing at all is in the way, unless something was when
     /// this keeper last looked.
-    async fn send(&self, claim: &Claim, entry: &Entry, lease: Fresh) -> Result<Answer<TxnResponse>, Failure> {
+    async fn send_join(
+        &self,
+        claim: &Claim,
+        entry: &Entry,
+        lease: &Fresh,
+    ) -> Result<Reply<TxnResponse>, RequestError> {
         let mut retried = false;
-        if claim.demand == Demand::Exclusive && !self.crowded.contains(&claim.name) {
-            let answer = self.together.txn(&claim.name, request_if_free(claim, entry, lease)).await?;
-            if answer.value.succeeded {
-                return Ok(answer);
+        if claim.demand == Demand::Exclusive && !self.claims.was_contended(&claim.name) {
+            let reply = self.client.txn_of(&claim.name, &request_if_free(claim, entry, lease)).await?;
+            if reply.value.succeeded {
+                return Ok(reply);
             }
-            retried = answer.retried;
+            retried = reply.retried;
         }
-        let answer = self.together.txn(&claim.name, request(claim, entry, lease)).await?;
-        Ok(Answer { retried: answer.retried || retried, ..answer })
+        let reply = self.client.txn_of(&claim.name, &request(claim, entry, lease)).await?;
+        Ok(Reply { retried: reply.retried || retried, ..reply })
     }
 
-    fn not_joined(&self, failure: Failure, lease: Fresh) -> Error {
-        if failure.is_lease_not_found() {
-            self.lease.doubt(lease.id);
+    fn not_joined(&self, error: RequestError, lease: &Fresh) -> Error {
+        if error.is_lease_not_found() {
+            self.lease.is_gone(lease.id);
             return Error::temporary("etcd", DOING, "the lease was lost; a new one is on its way");
         }
-        failure.into_error(DOING)
+        error.into_error(DOING)
     }
 
     /// The transaction has put the key: its place is the transaction's revision.
-    async fn arrived(&self, claim: &Claim, entry: &Entry, answer: TxnResponse) -> Result<(i64, Look)> {
-        let place = answer.header.map_or(0, |header| header.revision);
-        let look = match look::judge(claim, place, place, &ranges(answer)) {
+    async fn arrived(&self, claim: &Claim, entry: &Entry, response: TxnResponse) -> Result<(i64, Look)> {
+        let place = response.header.map_or(0, |header| header.revision);
+        let look = match look::judge(claim, place, place, &ranges(response)) {
             Some(look) => look,
             None => self.look_far(claim, &entry.key, place).await?,
         };
@@ -87,16 +92,18 @@ impl Parts {
 
     /// The transaction has put nothing: because the claim is there (Law 4), because it has been left already, or
     /// because the lock is in use with another shape (Law 6).
-    async fn found(&self, claim: &Claim, entry: &Entry) -> Result<(i64, Look)> {
-        let answer = self.client.txn(&why(claim, &entry.key)).await;
-        let answers = ranges(answer.map_err(|failure| failure.into_error(DOING))?.value);
-        let first = |index: usize| answers.get(index).and_then(|answer| answer.kvs.first());
+    async fn found(&self, claim: &Claim, entry: &Entry, lease: &Fresh) -> Result<(i64, Look)> {
+        let reply = self.client.txn(&why(claim, &entry.key)).await;
+        let found = ranges(reply.map_err(|error| error.into_error(DOING))?.value);
+        let first = |index: usize| found.get(index).and_then(|found| found.kvs.first());
         if let Some(own) = first(0) {
             if Value::decode(&own.value).is_none_or(|value| value.claim != claim.id.to_string()) {
                 return Err(Error::temporary("etcd", DOING, "another claim stands under this key"));
             }
+            if own.lease != lease.id {
+                return Err(claim.gone());
+            }
             let place = own.create_revision;
-            self.claims.change(claim.id, |entry| entry.lease = own.lease);
             return Ok((place, self.look(claim, &entry.key, place).await?));
         }
         if first(1).is_some() {
@@ -118,7 +125,7 @@ impl Parts {
 
     /// Looks at all that stands ahead.
     async fn look_far(&self, claim: &Claim, key: &Key, place: i64) -> Result<Look> {
-        let undecided = || Error::temporary("etcd", "look at the queue", "the answer was cut short");
+        let undecided = || Error::temporary("etcd", "look at the queue", "the reply was cut short");
         self.look_once(claim, key, place, false).await?.ok_or_else(undecided)
     }
 
@@ -133,37 +140,38 @@ impl Parts {
         let mut reads = vec![look::range_op(get(key, true))];
         reads.extend(look::requests(claim, nearest_only, Some(place)));
         let request = TxnRequest { success: reads, ..TxnRequest::default() };
-        let answer =
-            self.client.txn(&request).await.map_err(|failure| failure.into_error("look at the queue"))?;
-        let revision = answer.value.header.map_or(0, |header| header.revision);
-        let mut answers = ranges(answer.value);
-        if answers.is_empty() {
-            return Err(Error::temporary("etcd", "look at the queue", "the server sent an empty answer"));
+        let reply = self.client.txn(&request).await.map_err(|error| error.into_error("look at the queue"))?;
+        let revision = reply.value.header.map_or(0, |header| header.revision);
+        let mut found = ranges(reply.value);
+        if found.is_empty() {
+            return Err(Error::temporary("etcd", "look at the queue", "the server sent an empty reply"));
         }
-        let own = answers.remove(0);
-        // A key that is gone, or is somebody else's by now, is a lost claim: a dead one is never granted.
+        let own = found.remove(0);
+        // A key that is gone, or is another claim's by now, is a lost claim: a dead one is never granted.
         let alive = own.kvs.first().is_some_and(|own| own.create_revision == place);
         if !alive {
+            // It was evicted, or the lease has ended, and with it all other claims.
+            self.lease.check();
             return Err(claim.gone());
         }
-        Ok(look::judge(claim, place, revision, &answers))
+        Ok(look::judge(claim, place, revision, &found))
     }
 }
 
-fn put(claim: &Claim, entry: &Entry, lease: Fresh) -> RequestOp {
+fn put(claim: &Claim, entry: &Entry, lease: &Fresh) -> RequestOp {
     let value = Value::encode(claim, claim.demand, entry.since_ms);
     let put = PutRequest { key: entry.key.clone(), value, lease: lease.id, ..PutRequest::default() };
     RequestOp { request: Some(Request::RequestPut(put)) }
 }
 
-/// Puts the claim's key if nobody is in the queue, the claim itself included, and no join of this lock was undone lately.
+/// Puts the claim's key if the queue is empty, the claim itself included, and no join of this lock was undone lately.
 /// One comparison for all of it: each costs the server as much as a read.
-fn request_if_free(claim: &Claim, entry: &Entry, lease: Fresh) -> TxnRequest {
+fn request_if_free(claim: &Claim, entry: &Entry, lease: &Fresh) -> TxnRequest {
     let compare = vec![created_at(keys::in_the_way(&claim.name), 0)];
     TxnRequest { compare, success: vec![put(claim, entry, lease)], failure: vec![] }
 }
 
-fn request(claim: &Claim, entry: &Entry, lease: Fresh) -> TxnRequest {
+fn request(claim: &Claim, entry: &Entry, lease: &Fresh) -> TxnRequest {
     let tombstone = keys::tombstone(&claim.name, claim.id);
     let mut compare = vec![created_at(Span::key(&entry.key), 0), created_at(Span::key(&tombstone), 0)];
     // A mutex or writer reads what stands ahead of whatever shape and refuses itself.

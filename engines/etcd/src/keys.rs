@@ -1,7 +1,7 @@
 //! Where a claim stands in etcd: `<name>//<kind>-<keeper>-<slot>`, under the prefix that other clients watch.
 //!
 //! Other clients (Go's concurrency package, `etcdctl lock`) use `<name>/<lease>` and wait for every key under
-//! `<name>/`, ours included. No lock name has an empty segment, so `//` tells our keys from those of a lock whose
+//! `<name>/`, ours included. No lock name has an empty segment, so `//` distinguishes our keys from those of a lock whose
 //! name merely begins with `<name>/`. The kind comes first, so that one transaction can refuse a claim of another
 //! shape and a reader need not read the other readers; the keeper next, so that one watch covers all claims
 //! of a keeper on a lock. The slot is a small number that the keeper uses again: etcd remembers every key it
@@ -34,7 +34,7 @@ impl Span {
                 return Self { start: prefix.to_vec(), end };
             }
         }
-        // The empty prefix: etcd's word for 'all keys' is a zero byte at both ends.
+        // The empty prefix: etcd's form of 'all keys' is a zero byte at both ends.
         Self { start: vec![0], end: vec![0] }
     }
 
@@ -123,7 +123,7 @@ pub(crate) fn watched(key: &[u8]) -> Span {
 pub(crate) struct Parsed<'a> {
     /// The lock.
     pub(crate) name: &'a str,
-    /// Our claim's slot, or the other client's word for its claim.
+    /// Our claim's slot, or the other client's name for its claim.
     pub(crate) id: &'a str,
     /// Made by lockkeeper.
     pub(crate) ours: bool,

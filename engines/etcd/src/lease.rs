@@ -1,9 +1,9 @@
-//! The keeper's one lease: granted at connect, kept alive by one stream, replaced when it was lost.
+//! The keeper's one lease, which only etcd binds claims to: granted at connect, kept alive by one stream, replaced when lost.
 
-use crate::client::Client;
-use crate::failure::Failure;
-use crate::generated::LeaseKeepAliveRequest;
-use lockkeeper_core::{Clock, Moment, Result};
+use crate::error::RequestError;
+use crate::generated::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
+use crate::requests::{Client, Messages};
+use lockkeeper_core::{Clock, Error, Lifeline, Moment, Result};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
@@ -12,6 +12,9 @@ use tokio::time::timeout;
 /// A pause before a failed stream is opened again.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// The longest time between two keep-alives, which is how long a lost lease may stay unnoticed.
+const EVERY_AT_MOST: Duration = Duration::from_secs(1);
+
 /// The lease of one keeper.
 #[derive(Debug)]
 pub(crate) struct Lease {
@@ -19,23 +22,26 @@ pub(crate) struct Lease {
     state: Mutex<State>,
     /// Raised at every acknowledgement and every new lease.
     news: watch::Sender<u64>,
-    /// Asks for a keep-alive now.
+    /// Triggers a keep-alive.
     ping: Notify,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct State {
     id: i64,
     /// How long the server lets it live.
     length: Duration,
     /// When the last keep-alive (or grant) that was acknowledged had been sent.
     acknowledged: Moment,
+    /// Every claim on the lease is tied to it, and is lost with the lease.
+    lifeline: Lifeline,
 }
 
 /// A lease that was kept alive a moment ago.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Fresh {
     pub(crate) id: i64,
+    pub(crate) lifeline: Lifeline,
     /// A claim's TTL, counted from this moment, ends before the lease does.
     pub(crate) as_of: Moment,
 }
@@ -48,9 +54,9 @@ enum End {
 }
 
 impl Lease {
-    /// Asks for a lease.
+    /// Requests a lease.
     pub(crate) async fn grant(client: Arc<Client>) -> Result<Self> {
-        let state = grant(&client).await.map_err(|failure| failure.into_error("get a lease"))?;
+        let state = grant(&client).await.map_err(|error| error.into_error("get a lease"))?;
         Ok(Self { client, state: Mutex::new(state), news: watch::Sender::new(0), ping: Notify::new() })
     }
 
@@ -73,11 +79,11 @@ impl Lease {
         length.saturating_sub(self.ttl())
     }
 
-    /// The claims' TTL: as asked, or longer if the server gave a much longer lease than was asked for.
+    /// The claims' TTL: as requested, or longer if the server gave a longer lease than requested.
     pub(crate) fn ttl(&self) -> Duration {
         let times = self.client.times();
-        let asked = Duration::from_secs(times.lease_seconds.unsigned_abs());
-        times.ttl + self.state().length.saturating_sub(asked)
+        let requested = Duration::from_secs(times.lease_seconds.unsigned_abs());
+        times.ttl + self.state().length.saturating_sub(requested)
     }
 
     /// The lease, if it is known to outlive a claim that joins or is renewed now (Law 5); else it is kept alive
@@ -94,38 +100,49 @@ impl Lease {
                 if let Some(fresh) = self.fresh_now() {
                     return fresh;
                 }
-                self.ping.notify_one();
+                self.check();
                 if news.changed().await.is_err() {
                     std::future::pending::<()>().await;
                 }
             }
         };
-        let late = |_| Failure::silence(limit).into_error("keep the lease alive");
+        let late = |_| Error::temporary("etcd", "keep the lease alive", format!("no reply within {limit:?}"));
         timeout(limit, soon).await.map_err(late)
     }
 
     fn fresh_now(&self) -> Option<Fresh> {
-        let state = *self.state();
+        let State { id, length, acknowledged, lifeline } = self.state().clone();
         let now = Clock::Boot.now();
-        let reaches_to = state.acknowledged.plus(state.length).minus(self.ttl());
-        (reaches_to >= now && state.id != 0).then_some(Fresh { id: state.id, as_of: now })
+        let reaches_to = acknowledged.plus(length).minus(self.ttl());
+        (reaches_to >= now).then_some(Fresh { id, lifeline, as_of: now })
     }
 
-    /// The server said that this lease is gone; nobody may rely on it before the stream has found out more.
-    pub(crate) fn doubt(&self, id: i64) {
+    /// The server has no such lease any more: every claim on it is lost at this moment.
+    pub(crate) fn is_gone(&self, id: i64) {
         let mut state = self.state();
-        if state.id == id {
-            state.acknowledged = Moment::ORIGIN;
+        if state.id != id || state.lifeline.has_ended() {
+            return;
         }
+        tracing::warn!(lease = %format!("{id:x}"), "etcd: the lease is gone, and every claim on it");
+        state.acknowledged = Moment::ORIGIN;
+        let lifeline = state.lifeline.clone();
+        drop(state);
+        lifeline.end();
+        self.check();
     }
 
-    /// Keeps it alive for ever; runs in the house.
+    /// Sends a keep-alive now: something may have happened to the lease.
+    pub(crate) fn check(&self) {
+        self.ping.notify_one();
+    }
+
+    /// Keeps it alive; runs on the background runtime.
     pub(crate) async fn run(self: Arc<Self>) {
         loop {
             let id = self.id();
             match self.keep_alive(id).await {
                 End::Gone => {
-                    tracing::warn!(lease = %format!("{id:x}"), "etcd: the lease is gone, and every claim bound to it");
+                    self.is_gone(id);
                     self.replace().await;
                 }
                 End::Broken => tokio::time::sleep(PAUSE).await,
@@ -150,40 +167,69 @@ impl Lease {
         let (requests, receiver) = mpsc::unbounded_channel();
         let mut sent = Clock::Boot.now();
         let _ = requests.send(LeaseKeepAliveRequest { id });
-        let mut opened = match self.client.keep_alive(receiver).await {
-            Ok(opened) => opened,
-            Err(failure) if failure.is_lease_not_found() => return End::Gone,
+        let mut stream = match self.client.keep_alive(receiver).await {
+            Ok(stream) => stream,
+            Err(error) if error.is_lease_not_found() => return End::Gone,
             Err(error) => {
                 tracing::debug!(%error, "etcd: could not open the keep-alive stream");
                 return End::Broken;
             }
         };
         loop {
-            let answer = timeout(self.client.times().keep_alive, opened.answers.message()).await;
-            match answer {
-                Ok(Ok(Some(answer))) if answer.ttl > 0 => {
-                    let length = Duration::from_secs(answer.ttl.unsigned_abs());
-                    self.set(State { id, length, acknowledged: sent });
-                }
-                Ok(Ok(Some(_))) => return End::Gone,
-                broken => {
-                    self.client.avoid(opened.member, broken.is_err());
+            match self.reply(&mut stream).await {
+                Some(reply) if reply.ttl > 0 && self.acknowledged(id, reply.ttl, sent) => {}
+                Some(_) => return End::Gone,
+                None => {
+                    stream.connection.member().close();
                     return End::Broken;
                 }
             }
             tokio::select! {
-                () = tokio::time::sleep(self.slack() / 2) => {}
+                () = tokio::time::sleep((self.slack() / 2).min(EVERY_AT_MOST)) => {}
                 () = self.ping.notified() => {}
+                () = stream.connection.member().closed() => return End::Broken,
             }
             sent = Clock::Boot.now();
             let _ = requests.send(LeaseKeepAliveRequest { id });
         }
     }
+
+    /// The reply to a keep-alive; `None` if the stream is broken. A busy server is given more time than the limit of a
+    /// request, as long as it replies to others.
+    async fn reply(&self, stream: &mut Messages<LeaseKeepAliveResponse>) -> Option<LeaseKeepAliveResponse> {
+        let Messages { messages, connection } = stream;
+        let member = connection.member();
+        let reply = async {
+            loop {
+                tokio::select! {
+                    reply = member.reply(messages.message()) => match reply {
+                        Ok(reply) => return reply.ok().flatten(),
+                        Err(_) => continue,
+                    },
+                    () = member.closed() => return None,
+                }
+            }
+        };
+        timeout(self.client.times().keep_alive, reply).await.ok().flatten()
+    }
+
+    /// The server has the lease; `false` if a request has found out meanwhile that it is gone.
+    fn acknowledged(&self, id: i64, ttl_seconds: i64, sent: Moment) -> bool {
+        let mut state = self.state();
+        if state.id != id || state.lifeline.has_ended() {
+            return false;
+        }
+        state.length = Duration::from_secs(ttl_seconds.unsigned_abs());
+        state.acknowledged = sent;
+        drop(state);
+        self.news.send_modify(|count| *count += 1);
+        true
+    }
 }
 
-async fn grant(client: &Client) -> Result<State, Failure> {
+async fn grant(client: &Client) -> Result<State, RequestError> {
     let sent = Clock::Boot.now();
     let granted = client.lease_grant(client.times().lease_seconds).await?;
     let length = Duration::from_secs(granted.ttl.unsigned_abs());
-    Ok(State { id: granted.id, length, acknowledged: sent })
+    Ok(State { id: granted.id, length, acknowledged: sent, lifeline: Lifeline::new() })
 }

@@ -3,24 +3,19 @@
 #![doc = include_str!("../README.md")]
 
 mod claims;
-mod client;
 mod config;
-mod cork;
-mod failure;
+mod connection;
+mod error;
 mod generated;
 mod join;
 mod keys;
 mod lease;
-mod leave;
-mod list;
 mod look;
-mod members;
 mod queue;
-mod stream;
-mod together;
+mod requests;
 mod value;
-mod watches;
-mod wire;
+mod view;
+mod wake;
 
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{Abilities, CrashFrees, Engine, QueueEngine, Result};
@@ -50,7 +45,7 @@ pub const STYLES: &[Abilities] = &[Abilities {
 ///
 /// # Errors
 /// [`Error::Invalid`](lockkeeper_core::Error::Invalid) for a bad address or a TTL of less than 2 s,
-/// [`Error::Engine`](lockkeeper_core::Error::Engine) when no server answers or the login is refused.
+/// [`Error::Engine`](lockkeeper_core::Error::Engine) when no member replies or the login is refused.
 pub async fn connect(address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
     let config = config::Config::new(address, ttl)?;
     Ok(Arc::new(QueueEngine(queue::Etcd::connect(config).await?)))

@@ -1,4 +1,4 @@
-//! A look at what stands ahead of a claim, without reading the whole queue.
+//! A look at what stands ahead of a claim, which only etcd's client has to judge by itself, without reading the whole queue.
 //!
 //! The nearest claims come first and few of them decide: one for a writer or a mutex, the nearest writer for a
 //! reader, as many as there are permits for a semaphore. What few do not decide is read in full.
@@ -10,10 +10,10 @@ use crate::keys::{self, Key, Span};
 use crate::value::Value;
 use lockkeeper_core::{Claim, Demand, Shape, grant};
 
-/// How many more claims are asked for than should decide: nested locks and shrunk writers do not count.
+/// The number of claims that are read beyond those that should decide: nested locks and shrunk writers do not count.
 const SPARE: i64 = 8;
 
-/// At most so many claims are asked for in a first look.
+/// The most claims that a first look reads.
 const MOST: i64 = 1000;
 
 /// What a look found.
@@ -58,14 +58,14 @@ pub(crate) fn range_op(request: RangeRequest) -> RequestOp {
     RequestOp { request: Some(Request::RequestRange(request)) }
 }
 
-/// Judges what stands ahead of the claim; `None` if the answers do not reach far enough to decide.
-pub(crate) fn judge(claim: &Claim, place: i64, revision: i64, answers: &[RangeResponse]) -> Option<Look> {
-    let cut = answers.iter().filter(|answer| answer.more);
-    // A cut answer tells nothing about what is older than its last claim.
-    let reaches_to = cut.filter_map(|answer| Some(answer.kvs.last()?.create_revision)).max();
-    let mut ahead: Vec<&KeyValue> = answers
+/// Judges what stands ahead of the claim; `None` if the replies do not reach far enough to decide.
+pub(crate) fn judge(claim: &Claim, place: i64, revision: i64, replies: &[RangeResponse]) -> Option<Look> {
+    let cut = replies.iter().filter(|reply| reply.more);
+    // A cut reply says nothing about what is older than its last claim.
+    let reaches_to = cut.filter_map(|reply| Some(reply.kvs.last()?.create_revision)).max();
+    let mut ahead: Vec<&KeyValue> = replies
         .iter()
-        .flat_map(|answer| &answer.kvs)
+        .flat_map(|reply| &reply.kvs)
         .filter(|found| {
             found.create_revision < place && reaches_to.is_none_or(|to| found.create_revision >= to)
         })
@@ -124,7 +124,7 @@ mod tests {
         KeyValue { key: b"a/694d".to_vec(), create_revision: place, ..KeyValue::default() }
     }
 
-    fn answer(kvs: Vec<KeyValue>, more: bool) -> RangeResponse {
+    fn reply(kvs: Vec<KeyValue>, more: bool) -> RangeResponse {
         RangeResponse { kvs, more, ..RangeResponse::default() }
     }
 
@@ -133,52 +133,52 @@ mod tests {
 
     #[test]
     fn a_mutex_waits_for_the_claim_before_it() {
-        let (near, far) = (ours(8, WRITE), ours(5, WRITE));
-        let found = [answer(vec![ours(12, WRITE), near.clone(), far], true)];
+        let (close, far) = (ours(8, WRITE), ours(5, WRITE));
+        let found = [reply(vec![ours(12, WRITE), close.clone(), far], true)];
         let look = judge(&a_claim(WRITE), 10, 20, &found).unwrap();
-        assert_eq!((look.blockers, look.revision), (vec![near.key], 20));
+        assert_eq!((look.blockers, look.revision), (vec![close.key], 20));
     }
 
     #[test]
-    fn a_stranger_is_exclusive_and_a_nested_lock_does_not_count() {
+    fn another_client_is_exclusive_and_a_nested_lock_does_not_count() {
         let nested = KeyValue { key: b"a/b/694d".to_vec(), create_revision: 9, ..KeyValue::default() };
-        let found = [answer(vec![nested.clone(), foreign(8)], false)];
+        let found = [reply(vec![nested.clone(), foreign(8)], false)];
         for demand in [WRITE, READ, Demand::Permits { want: 1, of: 4 }] {
             let look = judge(&a_claim(demand), 10, 20, &found).unwrap();
             assert_eq!(look.blockers, [b"a/694d".to_vec()]);
             assert_eq!(look.ruling, Some(Shape::ReadWrite));
         }
-        assert!(judge(&a_claim(WRITE), 10, 20, &[answer(vec![nested], true)]).is_none(), "it must read on");
+        assert!(judge(&a_claim(WRITE), 10, 20, &[reply(vec![nested], true)]).is_none(), "it must read on");
     }
 
     #[test]
     fn a_reader_waits_for_the_nearest_writer_of_any_client() {
         let found =
-            [answer(vec![ours(4, WRITE)], false), answer(vec![], false), answer(vec![foreign(6)], false)];
+            [reply(vec![ours(4, WRITE)], false), reply(vec![], false), reply(vec![foreign(6)], false)];
         assert_eq!(judge(&a_claim(READ), 10, 20, &found).unwrap().blockers, [b"a/694d".to_vec()]);
         let mut shrunk = ours(4, WRITE);
         shrunk.value = Value::encode(&a_claim(WRITE), READ, 0);
-        let look = judge(&a_claim(READ), 10, 20, &[answer(vec![shrunk], false)]).unwrap();
+        let look = judge(&a_claim(READ), 10, 20, &[reply(vec![shrunk], false)]).unwrap();
         assert_eq!((look.ahead, look.blockers.len()), (1, 0));
     }
 
     #[test]
     fn a_mutex_sees_that_the_lock_is_a_semaphore() {
         let permit = Demand::Permits { want: 1, of: 4 };
-        let look = judge(&a_claim(WRITE), 10, 20, &[answer(vec![ours(9, permit)], false)]).unwrap();
+        let look = judge(&a_claim(WRITE), 10, 20, &[reply(vec![ours(9, permit)], false)]).unwrap();
         assert_eq!(look.ruling, Some(permit.shape()));
-        let cut = [answer(vec![ours(9, permit)], true)];
+        let cut = [reply(vec![ours(9, permit)], true)];
         assert!(judge(&a_claim(WRITE), 10, 20, &cut).is_none(), "it must read on");
     }
 
     #[test]
-    fn a_cut_answer_grants_nothing() {
+    fn a_cut_reply_grants_nothing() {
         let permits = |want| Demand::Permits { want, of: 4 };
-        let found = [answer(vec![ours(9, permits(1)), ours(8, permits(1))], true)];
+        let found = [reply(vec![ours(9, permits(1)), ours(8, permits(1))], true)];
         assert!(judge(&a_claim(permits(2)), 10, 20, &found).is_none());
         assert_eq!(judge(&a_claim(permits(3)), 10, 20, &found).unwrap().blockers.len(), 2);
-        // The second span's claims older than where the first was cut are not judged alone.
-        let found = [answer(vec![ours(9, READ)], true), answer(vec![foreign(3)], false)];
+        // The second span's claims older than where the first was cut are not judged by themselves.
+        let found = [reply(vec![ours(9, READ)], true), reply(vec![foreign(3)], false)];
         assert!(judge(&a_claim(READ), 10, 20, &found).is_none());
     }
 }

@@ -1,39 +1,44 @@
 //! The queue on etcd: keys in the order of their create revisions, bound to the keeper's lease.
 
-use crate::claims::Claims;
-use crate::client::Client;
+use crate::claims::{Claims, Entry};
 use crate::config::Config;
+use crate::error::RequestError;
 use crate::generated::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::generated::request_op::Request;
 use crate::generated::response_op::Response;
 use crate::generated::{
-    Compare, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse,
+    Compare, DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse,
 };
-use crate::keys::{Key, Span};
+use crate::keys::{self, Key, Span};
 use crate::lease::Lease;
-use crate::leave::Graves;
 use crate::look;
-use crate::stream;
-use crate::together::Together;
+use crate::requests::{Client, Reply};
 use crate::value::Value;
-use crate::watches::Watches;
+use crate::wake::{self, Watches};
 use lockkeeper_core::{
-    Abilities, Ahead, Claim, ClaimId, Clock, Crowded, Demand, Joined, Kept, Left, LockName, LockView, Place,
-    Queue, Renewal, Result, background,
+    Abilities, Ahead, Claim, ClaimId, Clock, Demand, Joined, Kept, Left, LockName, LockView, Place, Queue,
+    Renewal, Result, background,
 };
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
-/// At most so many operations go into one transaction: etcd's own default limit.
+/// The most operations in one transaction: etcd's own default limit.
 const OPERATIONS: usize = 128;
 
 /// A waiter looks at the queue this often even if nothing wakes it, in case an event was lost.
 const LOOK_ANYWAY: Duration = Duration::from_secs(60);
 
-/// One keeper's connection to etcd.
+/// How long a tombstone stands at least: much longer than etcd itself lets a request wait.
+const TOMBSTONE: Duration = Duration::from_secs(60);
+
+/// How long one lease takes tombstones.
+const TOMBSTONE_LEASE: Duration = Duration::from_secs(30);
+
+/// One keeper's claims at etcd.
 #[derive(Debug)]
 pub(crate) struct Etcd {
     pub(crate) parts: Arc<Parts>,
@@ -44,13 +49,12 @@ pub(crate) struct Etcd {
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) client: Arc<Client>,
-    pub(crate) together: Together,
     pub(crate) lease: Arc<Lease>,
     pub(crate) watches: Arc<Watches>,
     pub(crate) claims: Claims,
-    pub(crate) crowded: Crowded,
-    pub(crate) graves: Graves,
-    /// The last search for evicted claims was not answered in time.
+    /// The lease of the tombstones. It is never kept alive, so they go by themselves.
+    tombstone_lease: Mutex<Option<(i64, Instant)>>,
+    /// The last search for evicted claims had no reply in time.
     search_is_slow: AtomicBool,
 }
 
@@ -60,20 +64,18 @@ impl Etcd {
         let lease = Arc::new(Lease::grant(Arc::clone(&client)).await?);
         let watches = Arc::new(Watches::default());
         let parts = Arc::new(Parts {
-            together: Together::new(&client),
             client: Arc::clone(&client),
             lease: Arc::clone(&lease),
             watches: Arc::clone(&watches),
             claims: Claims::default(),
-            crowded: Crowded::default(),
-            graves: Graves::default(),
+            tombstone_lease: Mutex::default(),
             search_is_slow: AtomicBool::new(false),
         });
-        let house = background::handle();
+        let runtime = background::handle();
         let tasks = vec![
-            house.spawn(lease.run()),
-            house.spawn(stream::run(client, watches)),
-            house.spawn(drop_the_neglected(Arc::clone(&parts))),
+            runtime.spawn(lease.run()),
+            runtime.spawn(wake::run(client, watches)),
+            runtime.spawn(drop_the_neglected(Arc::clone(&parts))),
         ];
         Ok(Self { parts, tasks: Mutex::new(tasks) })
     }
@@ -95,7 +97,7 @@ impl Drop for Etcd {
     }
 }
 
-/// The lease keeps every claim alive, also one that nobody renews any more. So whatever was not renewed for
+/// The lease keeps every claim alive, also one that is not renewed any more. So whatever was not renewed for
 /// longer than its TTL is taken out here, as an engine with a deadline per claim would do.
 async fn drop_the_neglected(parts: Arc<Parts>) {
     loop {
@@ -115,6 +117,7 @@ impl Parts {
         if let Err(error) = self.client.lease_revoke(self.lease.id()).await {
             tracing::debug!(%error, "etcd: could not revoke the lease; it will expire");
         }
+        self.client.close();
     }
 
     /// The claims of these that were evicted, as far as the server says so in time. A server that is too busy for
@@ -124,8 +127,7 @@ impl Parts {
             self.search_is_slow.store(false, SeqCst);
             return Vec::new();
         }
-        let answer = tokio::time::timeout(self.lease.ttl() / 5, self.gone(lease, keys)).await;
-        match answer {
+        match tokio::time::timeout(self.lease.ttl() / 5, self.gone(lease, keys)).await {
             Ok(Ok(gone)) => {
                 self.search_is_slow.store(false, SeqCst);
                 gone
@@ -139,22 +141,82 @@ impl Parts {
     }
 
     /// The claims of these that are not there any more, as of now. Usually that is one request: the lease knows its
-    /// keys. The leader may not have come as far yet as the server that answered a join, so a key that it does not know
+    /// keys. The leader may not have come as far yet as the member that replied to a join, so a key that it does not know
     /// is read itself before it counts as gone.
     async fn gone(&self, lease: i64, keys: &[(ClaimId, Key)]) -> Result<Vec<ClaimId>> {
-        let known = self.client.lease_keys(lease).await.map_err(|failure| failure.into_error("renew"))?;
-        let known: HashSet<Key> = known.into_iter().collect();
+        let failed = |error: RequestError| error.into_error("renew");
+        let found = self.client.lease_time_to_live(lease, true).await.map_err(failed)?;
+        if found.ttl < 0 {
+            self.lease.check();
+        }
+        let known: HashSet<Key> = found.keys.into_iter().collect();
         let unknown: Vec<_> = keys.iter().filter(|(_, key)| !known.contains(key)).collect();
         let mut gone = Vec::new();
         for part in unknown.chunks(OPERATIONS) {
             let gets = part.iter().map(|(_, key)| look::range_op(get(key, true)));
             let request = TxnRequest { success: gets.collect(), ..TxnRequest::default() };
-            let answer = self.client.txn(&request).await.map_err(|failure| failure.into_error("renew"))?;
-            let found = ranges(answer.value);
-            let missing = part.iter().zip(found).filter(|(_, answer)| answer.kvs.is_empty());
+            let found = ranges(self.client.txn(&request).await.map_err(failed)?.value);
+            let missing = part.iter().zip(found).filter(|(_, found)| found.kvs.is_empty());
             gone.extend(missing.map(|((id, _), _)| *id));
         }
         Ok(gone)
+    }
+
+    /// Removes the claim's key. If a join may still be on its way, a tombstone makes it fail when it arrives: the
+    /// keeper's lease would keep such an orphan alive for ever.
+    pub(crate) async fn leave(&self, claim: &Claim) -> Result<Left> {
+        // Nothing was ever sent, or it has left already.
+        let Some(entry) = self.claims.get(claim.id) else { return Ok(Left::NotThere) };
+        let left = match self.leave_once(claim, &entry).await {
+            // The claim stands in others' way for the second half of its TTL, too, and an election may take that long.
+            Err(error) if error.is_temporary() => {
+                let again = Box::pin(self.leave_once(claim, &entry)).await;
+                again.map(|reply| Reply { retried: true, ..reply })
+            }
+            left => left,
+        };
+        let Reply { value: was_there, retried } =
+            left.map_err(|error| error.into_error("leave the queue"))?;
+        self.claims.remove(claim.id);
+        // After a lost reply the key was deleted by us, as far as can be known.
+        let by_us = retried && entry.place.is_some();
+        Ok(if was_there || by_us { Left::Left } else { Left::NotThere })
+    }
+
+    /// Tries for half a TTL; says whether the key was there.
+    async fn leave_once(&self, claim: &Claim, entry: &Entry) -> Result<Reply<bool>, RequestError> {
+        match entry.place {
+            _ if entry.may_arrive => self.undo(claim, entry).await,
+            // The key may be another claim's by the time this arrives (Q7).
+            Some(place) => {
+                deleted(self.client.txn_of(&claim.name, &delete_created_at(&entry.key, place)).await)
+            }
+            None => self.client.delete(&entry.key).await,
+        }
+    }
+
+    async fn undo(&self, claim: &Claim, entry: &Entry) -> Result<Reply<bool>, RequestError> {
+        let lease = self.tombstone_lease().await?;
+        let key = keys::tombstone(&claim.name, claim.id);
+        let put = PutRequest { key, lease, ..PutRequest::default() };
+        let delete = DeleteRangeRequest { key: entry.key.clone() };
+        let both = [Request::RequestDeleteRange(delete), Request::RequestPut(put)];
+        let success = both.map(|request| RequestOp { request: Some(request) }).into();
+        deleted(self.client.txn(&TxnRequest { success, ..TxnRequest::default() }).await)
+    }
+
+    async fn tombstone_lease(&self) -> Result<i64, RequestError> {
+        let known = *self.tombstone_lease.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((id, until)) = known
+            && Instant::now() < until
+        {
+            return Ok(id);
+        }
+        // Two tasks may do so at once; it must not be locked meanwhile, for the runtime of one may stop.
+        let granted = self.client.lease_grant((TOMBSTONE_LEASE + TOMBSTONE).as_secs() as i64).await?;
+        let until = Instant::now() + TOMBSTONE_LEASE;
+        *self.tombstone_lease.lock().unwrap_or_else(PoisonError::into_inner) = Some((granted.id, until));
+        Ok(granted.id)
     }
 }
 
@@ -222,9 +284,8 @@ impl Queue for Etcd {
             success: vec![RequestOp { request: Some(Request::RequestPut(put)) }],
             failure: vec![],
         };
-        let answer =
-            self.parts.client.txn(&request).await.map_err(|failure| failure.into_error("downgrade"))?;
-        if answer.value.succeeded { Ok(()) } else { Err(claim.gone()) }
+        let reply = self.parts.client.txn(&request).await.map_err(|error| error.into_error("downgrade"))?;
+        if reply.value.succeeded { Ok(()) } else { Err(claim.gone()) }
     }
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
@@ -258,11 +319,26 @@ pub(crate) fn get(key: &Key, keys_only: bool) -> RangeRequest {
     RangeRequest { key: key.clone(), keys_only, ..RangeRequest::default() }
 }
 
-/// The answers to the reads of a transaction, in order.
+/// The responses to the reads of a transaction, in order.
 pub(crate) fn ranges(response: TxnResponse) -> Vec<RangeResponse> {
-    let answers = response.responses.into_iter().filter_map(|part| match part.response {
+    let found = response.responses.into_iter().filter_map(|part| match part.response {
         Some(Response::ResponseRange(range)) => Some(range),
         _ => None,
     });
-    answers.collect()
+    found.collect()
+}
+
+/// Deletes the key if it was created at this revision.
+pub(crate) fn delete_created_at(key: &Key, revision: i64) -> TxnRequest {
+    let delete = Request::RequestDeleteRange(DeleteRangeRequest { key: key.clone() });
+    let compare = vec![created_at(Span::key(key), revision)];
+    TxnRequest { compare, success: vec![RequestOp { request: Some(delete) }], failure: vec![] }
+}
+
+/// Whether the transaction deleted something.
+pub(crate) fn deleted(reply: Result<Reply<TxnResponse>, RequestError>) -> Result<Reply<bool>, RequestError> {
+    let Reply { value, retried } = reply?;
+    let deleted = |part: &Response| matches!(part, Response::ResponseDeleteRange(range) if range.deleted > 0);
+    let value = value.responses.iter().filter_map(|part| part.response.as_ref()).any(deleted);
+    Ok(Reply { value, retried })
 }

@@ -1,4 +1,4 @@
-//! What is stored with a claim: its demand and who stands behind it, as JSON.
+//! The JSON that etcd alone stores with a claim: its demand, its id and its holder.
 
 use lockkeeper_core::{Claim, Demand, Holder};
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub(crate) struct Value<H = Holder, I = String> {
     pub(crate) holder: H,
     /// The claim's id.
     pub(crate) claim: I,
-    /// When it joined, by its own machine's clock: for people who look, and for nothing else.
+    /// When it joined, by its own machine's clock: shown to operators, and used for nothing else.
     since_ms: u64,
 }
 

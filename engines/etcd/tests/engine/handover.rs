@@ -1,8 +1,6 @@
 //! A hand-over costs few requests, whatever the number of waiters, and everybody gets a turn.
 
-mod common;
-
-use common::{all_done, keeper, keeper_at, server, soon, until_waiting};
+use crate::common::{all_done, keeper_at, soon, until_waiting};
 use lockkeeper::State;
 use lockkeeper_testkit::Etcd;
 use std::sync::Arc;
@@ -67,17 +65,17 @@ async fn a_thousand_waiters_cost_no_more_per_hand_over() {
     for _ in 0..clients {
         keepers.push(keeper_at(&server.url(), Duration::from_secs(60)).await);
     }
-    let gate = keepers[0].mutex("crowd").lock().await.expect("a grant");
+    let gate = keepers[0].mutex("contended").lock().await.expect("a grant");
     let tasks: Vec<_> = (0..clients * each)
         .map(|task| {
             let keeper = keepers[task % clients].clone();
             tokio::spawn(async move {
-                let guard = keeper.mutex("crowd").lock().await.expect("a grant");
+                let guard = keeper.mutex("contended").lock().await.expect("a grant");
                 guard.release().await.expect("a release");
             })
         })
         .collect();
-    until_waiting(&keepers[0], "crowd", clients * each).await;
+    until_waiting(&keepers[0], "contended", clients * each).await;
     let before = messages(&server);
     gate.release().await.expect("a release");
     all_done(tasks).await;
@@ -103,17 +101,19 @@ async fn five_hundred_locks_are_renewed_in_one_request() {
     assert!(asked as f64 <= 6.0 * seconds / ttl.as_secs_f64(), "{asked} requests in {seconds} s");
     assert!(guards.iter().all(|guard| guard.state() == State::Held));
     let id = keeper.inspect("kept/7").await.expect("a look")[0].claims[0].id.clone();
-    assert!(keeper.evict("kept/7", &id).await.expect("an answer"));
+    assert!(keeper.evict("kept/7", &id).await.expect("a reply"));
     soon("the eviction is seen", guards[7].lost()).await;
     assert_eq!(guards.iter().filter(|guard| guard.state() == State::Held).count(), 499);
 }
 
-/// No herd: a departure wakes the one behind it, and nobody else is even told.
+/// No herd: a departure wakes the one behind it, and no other keeper gets a message.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_departure_is_told_to_two_keepers_at_most() {
+async fn one_departure_is_sent_to_two_keepers_at_most() {
+    let server = Etcd::start();
+    let keeper = async || keeper_at(&server.url(), Duration::from_secs(10)).await;
     let sent = || -> u64 {
         let counts = |line: &str| line.strip_prefix("etcd_debugging_mvcc_events_total ")?.parse::<f64>().ok();
-        server().metrics(0).lines().find_map(counts).expect("the server counts events") as u64
+        server.metrics(0).lines().find_map(counts).expect("the server counts events") as u64
     };
     let clients = 40;
     let holder = keeper().await;

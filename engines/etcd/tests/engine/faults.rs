@@ -1,8 +1,6 @@
 //! What goes wrong around a lock: compaction, late requests, lost leases, frozen and restarted servers.
 
-mod common;
-
-use common::{address, keeper, keeper_at, look, server, soon, until, until_waiting};
+use crate::common::{address, keeper, keeper_at, look, server, soon, until, until_waiting};
 use lockkeeper::{Connect, Keeper, State};
 use lockkeeper_testkit::{Etcd, Proxy};
 use std::net::SocketAddr;
@@ -82,7 +80,7 @@ async fn a_join_that_arrives_after_its_leave_leaves_nothing() {
             assert!(look(&watcher, "late").await.is_none(), "the late join has arrived");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        assert!(watcher.mutex("late").try_lock().await.expect("an answer").is_some());
+        assert!(watcher.mutex("late").try_lock().await.expect("a reply").is_some());
     }
 }
 
@@ -112,7 +110,7 @@ async fn a_release_outlasts_a_server_that_is_silent_for_more_than_half_the_ttl()
     tokio::time::sleep(keeper.ttl() * 3 / 5).await;
     assert!(!release.is_finished(), "it gave up: {:?}", release.await);
     server.servers()[0].resume();
-    soon("an answer", release).await.expect("no panic").expect("a release");
+    soon("a reply", release).await.expect("no panic").expect("a release");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -134,14 +132,14 @@ async fn a_revoked_lease_loses_holders_and_waiters_and_the_keeper_goes_on_with_a
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_evicted_waiter_is_told_long_before_its_next_renewal() {
+async fn an_evicted_waiter_is_notified_long_before_its_next_renewal() {
     let keeper = keeper_at(&server().url(), Duration::from_secs(1200)).await;
-    let _guard = keeper.mutex("told").lock().await.expect("a grant");
-    let wait = waits(&keeper, "told");
-    until_waiting(&keeper, "told", 1).await;
-    let lock = look(&keeper, "told").await.expect("in use");
+    let _guard = keeper.mutex("notified").lock().await.expect("a grant");
+    let wait = waits(&keeper, "notified");
+    until_waiting(&keeper, "notified", 1).await;
+    let lock = look(&keeper, "notified").await.expect("in use");
     let waiter = lock.waiters().next().expect("a waiter");
-    assert!(keeper.evict("told", &waiter.id).await.expect("an answer"));
+    assert!(keeper.evict("notified", &waiter.id).await.expect("a reply"));
     let waited = soon("the wait ends", wait).await.expect("no panic");
     assert!(waited.as_ref().is_err_and(lockkeeper::Error::is_lost), "{waited:?}");
 }
@@ -154,12 +152,12 @@ async fn locks_below_a_lock_do_not_hold_it_up() {
         below.push(keeper.mutex(format!("tree/{number}/leaf")).lock().await.expect("a grant"));
         below.push(keeper.mutex(format!("tree/{number}")).lock().await.expect("a grant"));
     }
-    let mutex = soon("the mutex", keeper.mutex("tree").try_lock()).await.expect("an answer").expect("free");
-    assert!(keeper.mutex("tree").try_lock().await.expect("an answer").is_none());
+    let mutex = soon("the mutex", keeper.mutex("tree").try_lock()).await.expect("a reply").expect("free");
+    assert!(keeper.mutex("tree").try_lock().await.expect("a reply").is_none());
     mutex.release().await.expect("a release");
-    let reader = keeper.rwlock("tree").try_read().await.expect("an answer").expect("free");
+    let reader = keeper.rwlock("tree").try_read().await.expect("a reply").expect("free");
     reader.release().await.expect("a release");
-    assert!(keeper.semaphore("tree", 2).try_acquire(1).await.expect("an answer").is_some());
+    assert!(keeper.semaphore("tree", 2).try_acquire(1).await.expect("a reply").is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -236,7 +234,7 @@ fn a_keeper_outlives_the_runtime_it_was_made_on() {
     drop(first);
     runtime().block_on(async {
         assert_eq!(guard.state(), State::Held);
-        assert!(keeper.mutex("moves").try_lock().await.expect("an answer").is_none());
+        assert!(keeper.mutex("moves").try_lock().await.expect("a reply").is_none());
         guard.release().await.expect("a release");
         keeper.mutex("moves").lock().await.expect("a grant").release().await.expect("a release");
     });

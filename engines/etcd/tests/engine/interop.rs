@@ -1,16 +1,14 @@
 //! Side by side with `etcdctl lock`, which is Go's concurrency.Mutex: both wait for each other, in order.
 
-mod common;
-
-use common::{address, all_done, keeper, look, server, soon, until_waiting};
+use crate::common::{address, all_done, keeper, look, server, soon, until_waiting};
 use lockkeeper::{Demand, Keeper};
 use std::path::Path;
 use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-/// `etcdctl lock NAME`, which prints its key when it has the lock and holds it until it is told to end.
-struct Stranger {
+/// `etcdctl lock NAME`, which prints its key when it has the lock and holds it until it is interrupted.
+struct OtherClient {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
@@ -22,7 +20,7 @@ fn etcdctl(arguments: &[&str]) -> Command {
     command
 }
 
-impl Stranger {
+impl OtherClient {
     fn lock(name: &str) -> Self {
         let mut child =
             etcdctl(&["lock", name]).stdout(Stdio::piped()).spawn().expect("etcdctl is installed");
@@ -59,13 +57,13 @@ async fn they_hold_and_we_wait_in_order() {
     for demand in [Demand::Exclusive, Demand::Shared] {
         let name = format!("interop/{demand}/they-hold");
         let keeper = keeper().await;
-        let mut first = Stranger::lock(&name);
+        let mut first = OtherClient::lock(&name);
         let key = first.key().await;
         assert!(key.starts_with(&format!("{name}/")), "{key}");
-        assert!(keeper.mutex(&*name).try_lock().await.expect("an answer").is_none());
+        assert!(keeper.mutex(&*name).try_lock().await.expect("a reply").is_none());
         let ours = wait_for(&keeper, &name, demand);
         until_waiting(&keeper, &name, 1).await;
-        let mut second = Stranger::lock(&name);
+        let mut second = OtherClient::lock(&name);
         until_waiting(&keeper, &name, 2).await;
         let lock = look(&keeper, &name).await.expect("in use");
         let foreign: Vec<bool> = lock.claims.iter().map(|claim| claim.foreign).collect();
@@ -89,7 +87,7 @@ async fn we_hold_and_they_wait_in_order() {
         let name = format!("interop/{demand}/we-hold");
         let keeper = keeper().await;
         let guard = soon("the lock", wait_for(&keeper, &name, demand)).await.expect("no panic");
-        let mut first = Stranger::lock(&name);
+        let mut first = OtherClient::lock(&name);
         until_waiting(&keeper, &name, 1).await;
         let ours = wait_for(&keeper, &name, demand);
         until_waiting(&keeper, &name, 2).await;
@@ -107,16 +105,16 @@ async fn we_hold_and_they_wait_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stranger_can_be_evicted_and_a_semaphore_does_not_mix_with_one() {
+async fn another_client_can_be_evicted_and_a_semaphore_does_not_mix_with_one() {
     let (name, keeper) = ("interop/mixed", keeper().await);
-    let mut stranger = Stranger::lock(name);
-    stranger.key().await;
+    let mut other_client = OtherClient::lock(name);
+    other_client.key().await;
     let refused = keeper.semaphore(name, 3).acquire(1).await;
     assert!(matches!(refused, Err(lockkeeper::Error::Mismatch { .. })), "{refused:?}");
     let lock = look(&keeper, name).await.expect("in use");
     assert_eq!(lock.claims.len(), 1, "the refused claim left nothing behind");
-    assert!(keeper.evict(name, &lock.claims[0].id).await.expect("an answer"));
-    assert!(keeper.mutex(name).try_lock().await.expect("an answer").is_some());
+    assert!(keeper.evict(name, &lock.claims[0].id).await.expect("a reply"));
+    assert!(keeper.mutex(name).try_lock().await.expect("a reply").is_some());
 }
 
 /// Reads, waits a moment and writes back: exact only if nobody else does so at the same time.

@@ -1,7 +1,5 @@
 //! What the tests of this engine share: one server, keepers on it, and limits for what must happen soon.
 
-#![allow(dead_code)] // Each test file uses a part.
-
 use lockkeeper::{Connect, Keeper, LockView};
 use lockkeeper_testkit::Etcd;
 use std::sync::LazyLock;
@@ -35,7 +33,7 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(limit, future).await.unwrap_or_else(|_| panic!("{what}: not within {limit:?}"))
 }
 
-/// The same for a whole crowd.
+/// The same for many tasks.
 pub(crate) async fn all_done(tasks: Vec<tokio::task::JoinHandle<()>>) {
     for task in tasks {
         tokio::time::timeout(Duration::from_secs(120), task)
@@ -57,12 +55,12 @@ pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) 
 
 /// The lock as it stands.
 pub(crate) async fn look(keeper: &Keeper, name: &str) -> Option<LockView> {
-    keeper.inspect(name).await.expect("an answer").into_iter().find(|lock| lock.name == name)
+    keeper.inspect(name).await.expect("a reply").into_iter().find(|lock| lock.name == name)
 }
 
-/// Until so many claims wait for the lock.
+/// Until this number of claims waits for the lock.
 pub(crate) async fn until_waiting(keeper: &Keeper, name: &str, count: usize) {
-    until("so many wait", async || {
+    until("the waiters are there", async || {
         look(keeper, name).await.is_some_and(|lock| lock.waiters().count() == count)
     })
     .await;

@@ -1,8 +1,6 @@
 //! Encryption, and etcd's own users.
 
-mod common;
-
-use common::{address, soon, until_waiting};
+use crate::common::{address, soon, until_waiting};
 use lockkeeper::{Connect, Keeper};
 use lockkeeper_testkit::{Etcd, Server};
 use std::process::Command;
@@ -22,8 +20,8 @@ async fn locks_work_over_tls_with_a_private_authority() {
         guard.release().await.expect("a release");
         soon("the wait ends", wait).await.expect("no panic").release().await.expect("a release");
     }
-    let stranger = lockkeeper::connect(server.url()).await;
-    assert!(stranger.is_err(), "a server of an unknown authority was trusted");
+    let other_client = lockkeeper::connect(server.url()).await;
+    assert!(other_client.is_err(), "a server of an unknown authority was trusted");
 }
 
 /// Lets the user `keeper` touch `lockkeeper/` only, and nobody else anything.

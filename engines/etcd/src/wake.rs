@@ -1,4 +1,4 @@
-//! What is watched and who waits for it: one table per keeper, fed by one stream.
+//! Wakes waiters: the table of what is watched for whom, and the one watch stream of a keeper that feeds it.
 //!
 //! A watch covers all claims of one keeper on one lock and outlives the wait it was made for by a while. So in a
 //! queue of clients that come back, a hand-over makes no new watch: everybody's predecessor is the same keeper
@@ -8,11 +8,12 @@ use crate::generated::event::EventType;
 use crate::generated::watch_request::RequestUnion;
 use crate::generated::{Event, WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse};
 use crate::keys::{self, Key, Span};
+use crate::requests::{Client, Messages};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 /// How long a watch outlives its last waiter.
@@ -21,11 +22,17 @@ const IDLE: Duration = Duration::from_secs(10);
 /// How many departures each watch remembers, for waiters whose look is older than they are.
 const REMEMBERED: usize = 256;
 
+/// A pause before a broken stream is opened again.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How often idle watches are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(2);
+
 /// The watches of one keeper.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     table: Mutex<Table>,
-    /// Rung when there is something to send.
+    /// Notified when there is something to send.
     outgoing: Notify,
 }
 
@@ -46,37 +53,37 @@ struct Watch {
     /// The latest departures, oldest first; complete from `remembers_from` on.
     departed: VecDeque<(i64, Key)>,
     remembers_from: i64,
-    waiting: HashMap<Key, Vec<Arc<Bell>>>,
+    waiting: HashMap<Key, Vec<Arc<Wake>>>,
     idle_since: Option<Instant>,
 }
 
-/// Rings once, when it is worth looking at the queue again.
+/// Woken once, when it is worth looking at the queue again.
 #[derive(Debug, Default)]
-struct Bell {
-    rung: AtomicBool,
+struct Wake {
+    is_woken: AtomicBool,
     notify: Notify,
 }
 
-impl Bell {
-    fn ring(&self) {
-        self.rung.store(true, SeqCst);
+impl Wake {
+    fn wake(&self) {
+        self.is_woken.store(true, SeqCst);
         self.notify.notify_one();
     }
 }
 
-/// Somebody's interest in a few claims; dropping it ends the interest.
+/// One waiter's interest in a few claims; dropping it ends the interest.
 #[derive(Debug)]
 pub(crate) struct Watching {
     watches: Arc<Watches>,
     keys: Vec<(i64, Key)>,
-    bell: Arc<Bell>,
+    wake: Arc<Wake>,
 }
 
 impl Watching {
     /// Resolves when one of the claims has left or changed, or when that may have been missed.
     pub(crate) async fn news(&self) {
-        while !self.bell.rung.load(SeqCst) {
-            self.bell.notify.notified().await;
+        while !self.wake.is_woken.load(SeqCst) {
+            self.wake.notify.notified().await;
         }
     }
 }
@@ -86,9 +93,9 @@ impl Drop for Watching {
         let mut table = self.watches.table();
         for (id, key) in &self.keys {
             let Some(watch) = table.watches.get_mut(id) else { continue };
-            if let Some(bells) = watch.waiting.get_mut(key) {
-                bells.retain(|bell| !Arc::ptr_eq(bell, &self.bell));
-                if bells.is_empty() {
+            if let Some(wakes) = watch.waiting.get_mut(key) {
+                wakes.retain(|wake| !Arc::ptr_eq(wake, &self.wake));
+                if wakes.is_empty() {
                     watch.waiting.remove(key);
                 }
             }
@@ -110,16 +117,16 @@ impl Watches {
         keys: impl IntoIterator<Item = &'a Key>,
         looked_at: i64,
     ) -> Watching {
-        let bell = Arc::new(Bell::default());
+        let wake = Arc::new(Wake::default());
         let mut table = self.table();
         let keys: Vec<(i64, Key)> =
-            keys.into_iter().map(|key| (table.enter(key, looked_at, &bell), key.clone())).collect();
+            keys.into_iter().map(|key| (table.enter(key, looked_at, &wake), key.clone())).collect();
         let anything_to_send = !table.outbox.is_empty();
         drop(table);
         if anything_to_send {
             self.outgoing.notify_one();
         }
-        Watching { watches: Arc::clone(self), keys, bell }
+        Watching { watches: Arc::clone(self), keys, wake }
     }
 
     /// Resolves when there may be something to send.
@@ -139,7 +146,7 @@ impl Watches {
         table.watches.iter().map(|(id, watch)| watch.request(*id)).collect()
     }
 
-    /// Gives up watches that nobody has needed for a while; says whether any is left.
+    /// Ends watches that were not needed for a while; says whether any is left.
     pub(crate) fn sweep(&self) -> bool {
         let mut table = self.table();
         let now = Instant::now();
@@ -158,11 +165,11 @@ impl Watches {
     pub(crate) fn receive(&self, response: WatchResponse) -> bool {
         let mut table = self.table();
         if response.canceled {
-            // Compaction has swallowed what we did not see yet (or access was refused): whoever waits must look.
+            // Compaction has removed what we did not see yet (or access was refused): all waiters must look.
             let is_refusal = response.watch_id < 0;
             match table.remove(response.watch_id) {
-                Some(watch) => watch.ring_all(),
-                // The answer to our own request to end it.
+                Some(watch) => watch.wake_all(),
+                // The reply to our own request to end it.
                 None if !is_refusal => return true,
                 None => {}
             }
@@ -189,8 +196,8 @@ impl Watches {
 }
 
 impl Table {
-    /// Rings the bell when the claim leaves or changes after the revision; at once if it may have done so already.
-    fn enter(&mut self, key: &Key, looked_at: i64, bell: &Arc<Bell>) -> i64 {
+    /// Wakes when the claim leaves or changes after the revision; at once if it may have done so already.
+    fn enter(&mut self, key: &Key, looked_at: i64, wake: &Arc<Wake>) -> i64 {
         let span = keys::watched(key);
         let id = match self.ids.get(&span) {
             Some(id) => *id,
@@ -200,10 +207,10 @@ impl Table {
             let known_gone =
                 watch.departed.iter().any(|(revision, gone)| *revision > looked_at && gone == key);
             if known_gone || watch.remembers_from > looked_at + 1 {
-                bell.ring();
+                wake.wake();
             }
             watch.idle_since = None;
-            watch.waiting.entry(key.clone()).or_default().push(Arc::clone(bell));
+            watch.waiting.entry(key.clone()).or_default().push(Arc::clone(wake));
         }
         id
     }
@@ -247,7 +254,7 @@ impl Watch {
         let is_departure = event.r#type() == EventType::Delete;
         let Some(change) = event.kv else { return };
         if is_departure {
-            self.ring(&change.key);
+            self.wake(&change.key);
             self.departed.push_back((change.mod_revision, change.key));
             if self.departed.len() > REMEMBERED
                 && let Some((revision, _)) = self.departed.pop_front()
@@ -256,18 +263,74 @@ impl Watch {
             }
         } else if change.create_revision != change.mod_revision {
             // Not an arrival: a holder has shrunk.
-            self.ring(&change.key);
+            self.wake(&change.key);
             self.remembers_from = change.mod_revision + 1;
             self.departed.clear();
         }
     }
 
-    fn ring(&self, key: &Key) {
-        self.waiting.get(key).into_iter().flatten().for_each(|bell| bell.ring());
+    fn wake(&self, key: &Key) {
+        self.waiting.get(key).into_iter().flatten().for_each(|wake| wake.wake());
     }
 
-    fn ring_all(&self) {
-        self.waiting.values().flatten().for_each(|bell| bell.ring());
+    fn wake_all(&self) {
+        self.waiting.values().flatten().for_each(|wake| wake.wake());
+    }
+}
+
+/// Serves the watches: opens the stream when there is something to watch, and again when it breaks. Runs on the background
+/// runtime.
+pub(crate) async fn run(client: Arc<Client>, watches: Arc<Watches>) {
+    loop {
+        let begin = watches.everything();
+        if begin.is_empty() {
+            watches.outgoing().await;
+            continue;
+        }
+        let (requests, receiver) = mpsc::unbounded_channel();
+        begin.into_iter().for_each(|request| drop(requests.send(request)));
+        serve(&client, &watches, requests, receiver).await;
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Serves until the stream breaks, its connection is closed, or nothing is left to watch.
+async fn serve(
+    client: &Client,
+    watches: &Watches,
+    requests: mpsc::UnboundedSender<WatchRequest>,
+    receiver: mpsc::UnboundedReceiver<WatchRequest>,
+) {
+    let Messages { mut messages, connection } = match client.watch(receiver).await {
+        Ok(stream) => stream,
+        Err(error) => return tracing::debug!(%error, "etcd: could not open the watch stream"),
+    };
+    let mut sweep = tokio::time::interval(SWEEP_EVERY);
+    loop {
+        tokio::select! {
+            message = messages.message() => match message {
+                Ok(Some(response)) => {
+                    connection.member().heard();
+                    if !watches.receive(response) {
+                        return;
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    connection.member().close();
+                    return tracing::debug!(%error, "etcd: the watch stream broke");
+                },
+            },
+            () = watches.outgoing() => {}
+            _ = sweep.tick() => {
+                if !watches.sweep() {
+                    return;
+                }
+            }
+            // Whichever request found out that the connection is dead: a new stream misses nothing.
+            () = connection.member().closed() => return,
+        }
+        watches.take_outbox().into_iter().for_each(|request| drop(requests.send(request)));
     }
 }
 
@@ -292,11 +355,11 @@ mod tests {
     }
 
     fn has_news(watching: &Watching) -> bool {
-        watching.bell.rung.load(SeqCst)
+        watching.wake.is_woken.load(SeqCst)
     }
 
     #[test]
-    fn only_who_waits_for_the_departed_is_woken() {
+    fn only_the_waiters_of_the_departed_are_woken() {
         let watches = Arc::new(Watches::default());
         let (a, b) = (watches.watch([&key("a")], 10), watches.watch([&key("b")], 12));
         assert_eq!(watches.take_outbox().len(), 1, "one watch for all claims of a keeper on a lock");
@@ -326,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn compaction_wakes_everybody_and_the_next_wait_watches_again() {
+    fn compaction_wakes_all_waiters_and_the_next_wait_watches_again() {
         let watches = Arc::new(Watches::default());
         let waiter = watches.watch([&key("a")], 10);
         watches.take_outbox();
@@ -356,7 +419,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_nobody_needs_is_given_up_after_a_while() {
+    async fn an_unused_watch_ends_after_a_while() {
         let watches = Arc::new(Watches::default());
         drop(watches.watch([&key("a")], 10));
         watches.take_outbox();

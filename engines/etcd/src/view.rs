@@ -1,20 +1,20 @@
-//! Looking inside: every lock with its claims in order, those of other clients included; and eviction.
+//! What operators see: every lock with its claims in order, those of other clients included; and eviction.
 
+use crate::error::RequestError;
 use crate::generated::range_request::{SortOrder, SortTarget};
 use crate::generated::{KeyValue, RangeRequest};
 use crate::keys::{self, Span};
-use crate::leave::{delete_created_at, deleted};
-use crate::queue::Parts;
+use crate::queue::{Parts, delete_created_at, deleted};
 use crate::value::Value;
 use futures_util::future::join_all;
 use lockkeeper_core::{ClaimId, ClaimView, Demand, Holder, LockName, LockView, Result, Standing, Token};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-/// How many keys are read at once.
+/// The number of keys that are read at once.
 const PAGE: i64 = 1000;
 
-/// Of at most so many leases the time left is asked for.
+/// The most leases whose remaining time is read.
 const LEASES: usize = 100;
 
 const DOING: &str = "list locks";
@@ -32,7 +32,7 @@ impl Parts {
                 sort_target: SortTarget::Key.into(),
                 ..RangeRequest::default()
             };
-            let page = self.client.range(request).await.map_err(|failure| failure.into_error(DOING))?;
+            let page = self.client.range(&request).await.map_err(|error| error.into_error(DOING))?;
             let more = page.more;
             // Pages come in the order of keys; a lock's claims may go on after a lock below it, so the cut by
             // number is made at the end.
@@ -54,19 +54,19 @@ impl Parts {
     /// How long each lease lives without another keep-alive.
     async fn time_left(&self, claims: impl Iterator<Item = &KeyValue>) -> HashMap<i64, Duration> {
         let leases: HashSet<i64> = claims.map(|found| found.lease).filter(|lease| *lease != 0).collect();
-        let asked = leases.into_iter().take(LEASES).map(async |lease| {
-            let seconds = self.client.lease_seconds_left(lease).await.ok()?;
+        let reads = leases.into_iter().take(LEASES).map(async |lease| {
+            let seconds = self.client.lease_time_to_live(lease, false).await.ok()?.ttl;
             Some((lease, Duration::from_secs(seconds.try_into().ok()?)))
         });
-        join_all(asked).await.into_iter().flatten().collect()
+        join_all(reads).await.into_iter().flatten().collect()
     }
 
     /// Removes a claim of ours, or another client's whose name for it is this number.
     pub(crate) async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
-        let failed = |failure: crate::failure::Failure| failure.into_error("evict a claim");
+        let failed = |error: RequestError| error.into_error("evict a claim");
         let queue = keys::queue(name);
         let request = RangeRequest { key: queue.start, range_end: queue.end, ..RangeRequest::default() };
-        let found = self.client.range(request).await.map_err(failed)?;
+        let found = self.client.range(&request).await.map_err(failed)?;
         let is_meant = |found: &KeyValue| {
             keys::parse(&found.key).is_some_and(|parsed| {
                 let its_id = id_of(&parsed, Value::decode(&found.value).as_ref());
@@ -75,8 +75,8 @@ impl Parts {
         };
         let Some(meant) = found.kvs.into_iter().find(is_meant) else { return Ok(false) };
         let request = delete_created_at(&meant.key, meant.create_revision);
-        let answer = deleted(self.together.txn(name, request).await).map_err(failed)?;
-        Ok(answer.retried || answer.value)
+        let reply = deleted(self.client.txn_of(name, &request).await).map_err(failed)?;
+        Ok(reply.retried || reply.value)
     }
 }
 
@@ -101,7 +101,7 @@ fn view(name: String, mut claims: Vec<KeyValue>, left: &HashMap<i64, Duration>) 
         let id = id_of(&parsed, value.as_ref());
         let (demand, holder) = match value {
             Some(value) => (value.demand, value.holder),
-            None => (Demand::Exclusive, stranger(found)),
+            None => (Demand::Exclusive, foreign_holder(found)),
         };
         Some(ClaimView {
             id,
@@ -117,7 +117,7 @@ fn view(name: String, mut claims: Vec<KeyValue>, left: &HashMap<i64, Duration>) 
     LockView::from_queue(name, views.collect())
 }
 
-fn stranger(found: &KeyValue) -> Holder {
+fn foreign_holder(found: &KeyValue) -> Holder {
     let text = String::from_utf8_lossy(&found.value);
     let text =
         if text.is_empty() { format!("etcd client with lease {:x}", found.lease) } else { text.into_owned() };

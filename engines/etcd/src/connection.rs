@@ -1,0 +1,287 @@
+//! A connection to one member of the cluster: a channel of the driver on one runtime, judged by its replies.
+
+use crate::config::{Config, Login};
+use crate::error::{RequestError, WithCauses};
+use crate::generated::auth_client::AuthClient;
+use crate::generated::kv_client::KvClient;
+use crate::generated::request_op::Request as Operation;
+use crate::generated::response_op::Response as Outcome;
+use crate::generated::{AuthenticateRequest, RequestOp, TxnRequest, TxnResponse};
+use futures_util::future::join_all;
+use lockkeeper_core::{Batch, Batcher, Error, LockName, NoReply, Replies, Result, send_apart};
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Response, Status};
+
+/// The number of transactions under way on a connection before further ones are sent together.
+const AT_ONCE: usize = 4;
+
+/// The most transactions that are sent together: half of what etcd allows by default, for the operations inside count as
+/// well.
+const AT_MOST: usize = 64;
+
+/// The largest reply: a long queue is one.
+pub(crate) const LARGEST_REPLY_BYTES: usize = 256 * 1024 * 1024;
+
+/// The members of the cluster, and which one new connections go to.
+pub(crate) struct Members {
+    endpoints: Vec<Endpoint>,
+    /// The member to begin with.
+    preferred: AtomicUsize,
+    limit: Duration,
+    login: Option<Login>,
+    token: Mutex<Option<LoginToken>>,
+}
+
+/// What the server gives for a user's password.
+type LoginToken = MetadataValue<Ascii>;
+
+impl Members {
+    pub(crate) fn new(config: Config) -> Self {
+        let Config { endpoints, login, times } = config;
+        let (preferred, token) = (AtomicUsize::new(0), Mutex::new(None));
+        Self { endpoints, preferred, limit: times.request, login, token }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.endpoints.len()
+    }
+
+    /// Opens a connection on the caller's runtime, to the first member that lets us.
+    pub(crate) async fn open(self: Arc<Self>) -> Result<Connection> {
+        let first = self.preferred.load(SeqCst);
+        let mut reason = String::new();
+        for index in (first..first + self.count()).map(|index| index % self.count()) {
+            match timeout(self.limit, self.endpoints[index].connect()).await {
+                Ok(Ok(channel)) => return Ok(Connection::new(self, index, channel)),
+                Ok(Err(error)) => reason = WithCauses(&error).to_string(),
+                Err(_) => reason = format!("no connection within {:?}", self.limit),
+            }
+            self.avoid(index);
+        }
+        Err(Error::temporary("etcd", "connect", reason))
+    }
+
+    /// New connections begin with the next member, unless they do so already.
+    fn avoid(&self, index: usize) {
+        let next = (index + 1) % self.count();
+        let _ = self.preferred.compare_exchange(index, next, SeqCst, SeqCst);
+    }
+
+    fn token(&self) -> MutexGuard<'_, Option<LoginToken>> {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection. Transactions of different locks are sent together on it when there are many.
+pub(crate) struct Connection {
+    member: Arc<Member>,
+    transactions: Batcher<Transactions>,
+}
+
+impl lockkeeper_core::Connection for Connection {
+    fn is_closed(&self) -> bool {
+        self.member.replies.is_silent()
+    }
+}
+
+impl Connection {
+    fn new(members: Arc<Members>, index: usize, channel: Channel) -> Self {
+        let replies = Replies::new(members.limit);
+        let member = Arc::new(Member { members, index, channel, replies, closed: watch::Sender::new(false) });
+        let transactions = Batcher::new(Transactions(Arc::clone(&member)), Handle::current(), AT_ONCE);
+        Self { member, transactions }
+    }
+
+    pub(crate) fn member(&self) -> &Member {
+        &self.member
+    }
+
+    /// Sends a transaction that concerns no other lock, by itself or together with those of others.
+    ///
+    /// Cancel safety: it may or may not take effect.
+    pub(crate) async fn txn(&self, name: LockName, request: TxnRequest) -> Result<TxnResponse, RequestError> {
+        let ended = || Err(Status::unavailable("the connection's runtime has ended").into());
+        self.transactions.ask(Transaction { name, request }).await.unwrap_or_else(ended)
+    }
+}
+
+/// The channel to one member.
+pub(crate) struct Member {
+    members: Arc<Members>,
+    index: usize,
+    channel: Channel,
+    replies: Replies,
+    closed: watch::Sender<bool>,
+}
+
+impl Member {
+    /// Sends one request, with the user's token if there is a user, and waits for the reply.
+    ///
+    /// Cancel safety: the request may or may not take effect.
+    pub(crate) async fn call<Q, R, F: Future<Output = Result<Response<R>, Status>>>(
+        &self,
+        message: Q,
+        send: impl FnOnce(Channel, Request<Q>) -> F,
+    ) -> Result<R, RequestError> {
+        let token = self.token().await?;
+        let mut request = Request::new(message);
+        if let Some(token) = &token {
+            request.metadata_mut().insert("token", token.clone());
+        }
+        match self.reply(send(self.channel.clone(), request)).await? {
+            Ok(response) => Ok(response.into_inner()),
+            Err(status) => Err(self.refused(status, token.as_ref())),
+        }
+    }
+
+    pub(crate) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, RequestError> {
+        self.call(request, |channel, request| async {
+            KvClient::new(channel).max_decoding_message_size(LARGEST_REPLY_BYTES).txn(request).await
+        })
+        .await
+    }
+
+    /// Waits for a reply, at most for the limit. If the connection is silent then, it is closed, also when this future is
+    /// dropped.
+    pub(crate) async fn reply<T>(&self, reply: impl Future<Output = T>) -> Result<T, NoReply> {
+        let _closes = ClosesIfSilent(self);
+        self.replies.request(reply).await
+    }
+
+    /// The server sent something unasked.
+    pub(crate) fn heard(&self) {
+        self.replies.heard();
+    }
+
+    /// No request is sent over the connection any more, and its streams end.
+    pub(crate) fn close(&self) {
+        self.replies.give_up();
+        if !self.closed.send_replace(true) {
+            tracing::debug!(member = %self.members.endpoints[self.index].uri(), "etcd: connection closed");
+            self.members.avoid(self.index);
+        }
+    }
+
+    /// Resolves when the connection is closed.
+    pub(crate) async fn closed(&self) {
+        let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
+    }
+
+    /// The user's token, if there is a user.
+    async fn token(&self) -> Result<Option<LoginToken>, RequestError> {
+        let Some(login) = &self.members.login else { return Ok(None) };
+        let known = self.members.token().clone();
+        match known {
+            Some(token) => Ok(Some(token)),
+            None => Box::pin(self.log_in(login)).await.map(Some),
+        }
+    }
+
+    async fn log_in(&self, login: &Login) -> Result<LoginToken, RequestError> {
+        let message = AuthenticateRequest { name: login.user.clone(), password: login.password.clone() };
+        let mut auth = AuthClient::new(self.channel.clone());
+        let reply = self.reply(auth.authenticate(message)).await??.into_inner();
+        let token = LoginToken::try_from(reply.token)
+            .map_err(|_| RequestError::from(Status::internal("the server's token is not printable")))?;
+        *self.members.token() = Some(token.clone());
+        Ok(token)
+    }
+
+    /// A token that the server no longer takes is forgotten, so that the next try logs in again.
+    fn refused(&self, status: Status, token: Option<&LoginToken>) -> RequestError {
+        let error = RequestError::from(status);
+        if !error.is_about_login() {
+            return error;
+        }
+        self.members.token().take_if(|known| Some(&*known) == token);
+        if token.is_some() { error } else { error.into_final() }
+    }
+}
+
+/// Closes a connection that is found to be silent.
+struct ClosesIfSilent<'a>(&'a Member);
+
+impl Drop for ClosesIfSilent<'_> {
+    fn drop(&mut self) {
+        if self.0.replies.is_silent() {
+            self.0.close();
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("member", &self.member.index).finish_non_exhaustive()
+    }
+}
+
+/// The transaction of one task.
+struct Transaction {
+    name: LockName,
+    request: TxnRequest,
+}
+
+/// Sends transactions of many tasks as one, each with its own conditions: what a transaction costs etcd is mostly the
+/// request and the proposal to its members, not its content.
+struct Transactions(Arc<Member>);
+
+impl Batch for Transactions {
+    type Ask = Transaction;
+    type Answer = Result<TxnResponse, RequestError>;
+
+    fn at_most(&self) -> usize {
+        AT_MOST
+    }
+
+    async fn send(&self, asks: &[Transaction]) -> Vec<Self::Answer> {
+        // Two claims of one transaction would have the same revision, which is their place in a lock's queue.
+        send_apart(asks, |ask| ((), &ask.name), |asks| self.send_together(asks)).await
+    }
+
+    async fn send_alone(&self, ask: Transaction) -> Option<Self::Answer> {
+        Some(self.0.txn(ask.request).await)
+    }
+
+    // A reply that no task waits for needs nothing: the leave of a join without a reply puts a tombstone.
+}
+
+impl Transactions {
+    /// Sends transactions of different locks as one.
+    async fn send_together(&self, asks: Vec<&Transaction>) -> Vec<<Self as Batch>::Answer> {
+        let requests: Vec<&TxnRequest> = asks.into_iter().map(|ask| &ask.request).collect();
+        if let [request] = requests[..] {
+            return vec![self.0.txn(request.clone()).await];
+        }
+        let nested = requests.iter().map(|request| Operation::RequestTxn((*request).clone()));
+        let success = nested.map(|request| RequestOp { request: Some(request) }).collect();
+        match self.0.txn(TxnRequest { success, ..TxnRequest::default() }).await {
+            Ok(response) => parts(response, requests.len()),
+            Err(error) if error.is_temporary() => vec![Err(error); requests.len()],
+            // One may be the reason for all: it has another lease, or no permission, or is too much.
+            Err(_) => join_all(requests.into_iter().map(|request| self.0.txn(request.clone()))).await,
+        }
+    }
+}
+
+/// The responses to the parts; all of them were done at the same revision.
+fn parts(response: TxnResponse, count: usize) -> Vec<<Transactions as Batch>::Answer> {
+    let TxnResponse { header, responses, .. } = response;
+    let parts = responses.into_iter().filter_map(|part| match part.response {
+        Some(Outcome::ResponseTxn(part)) => Some(Ok(TxnResponse { header, ..part })),
+        _ => None,
+    });
+    let parts: Vec<_> = parts.collect();
+    if parts.len() == count {
+        return parts;
+    }
+    let missing = RequestError::from(Status::internal("the reply does not cover each part of a transaction"));
+    vec![Err(missing); count]
+}

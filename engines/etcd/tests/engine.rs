@@ -1,0 +1,16 @@
+//! The tests of this engine beside the conformance suite, in one program.
+
+#[path = "engine/access.rs"]
+mod access;
+#[path = "engine/common.rs"]
+mod common;
+#[path = "engine/connections.rs"]
+mod connections;
+#[path = "engine/faults.rs"]
+mod faults;
+#[path = "engine/handover.rs"]
+mod handover;
+#[path = "engine/interop.rs"]
+mod interop;
+#[path = "engine/runtimes.rs"]
+mod runtimes;
