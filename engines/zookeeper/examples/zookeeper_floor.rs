@@ -5,7 +5,7 @@
 //! in short turns on the same server; the figures are medians of the rounds, and of the ratios to the floor of the same
 //! round, with their quartiles. With a number of tasks as its argument, only lockkeeper is measured, with so many.
 
-#[path = "../tests/common/foreign.rs"]
+#[path = "../tests/engine/foreign.rs"]
 mod foreign;
 /// What the foreign clients' file needs of the tests.
 mod common {

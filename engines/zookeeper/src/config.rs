@@ -35,6 +35,13 @@ pub(crate) struct Settings {
     pub(crate) tls: Option<TlsConnector>,
 }
 
+impl std::fmt::Debug for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Never the secrets.
+        write!(f, "Settings({:?})", self.servers)
+    }
+}
+
 impl Settings {
     pub(crate) fn from_address(mut address: Address, ttl: Duration) -> Result<Self> {
         let style = address.take_style(&[QUEUE, PLAIN])?;
@@ -90,15 +97,15 @@ fn acl(address: &mut Address, authenticated: bool) -> Result<Vec<Acl>> {
     if authenticated {
         Ok(acl)
     } else {
-        Err(Error::invalid("acl=creator needs to know the creator: give user:password@ or auth=digest:…"))
+        Err(Error::invalid("acl=creator needs a user: give user:password@ or auth=digest:…"))
     }
 }
 
-/// `tls` with `ca` (the authority to trust), and `cert` and `key` if the server asks who we are.
+/// `tls` with `ca` (the authority to trust), and `cert` and `key` if the server wants a client certificate.
 fn tls(address: &mut Address) -> Result<Option<TlsConnector>> {
-    let asked = address.take_flag("tls")?;
+    let wanted = address.take_flag("tls")?;
     let (ca, cert, key) = (address.take("ca"), address.take("cert"), address.take("key"));
-    if !asked {
+    if !wanted {
         return match ca.or(cert).or(key) {
             Some(_) => Err(Error::invalid("the parameters ca, cert and key need tls=true")),
             None => Ok(None),
@@ -155,11 +162,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn a_bad_address_is_refused_with_the_reason() {
         for (url, why) in [
             ("zookeeper:///x", "no server"),
             ("zookeeper://a//b", "bad chroot"),
-            ("zookeeper://a?acl=creator", "needs to know the creator"),
+            ("zookeeper://a?acl=creator", "needs a user"),
             ("zookeeper://a?acl=mine", "open, creator"),
             ("zookeeper://a?auth=digest", "SCHEME:SECRET"),
             ("zookeeper://a?names=java", "curator-rw"),

@@ -1,287 +1,302 @@
-//! The task behind a session: connects, greets, shows life, reads replies, and connects again.
+//! The task of a session's connection, on the background runtime: connects, keeps the session alive, sends, receives, reconnects.
 
 use crate::config::Settings;
-use crate::failure::{Failure, code};
+use crate::error::{RequestError, code};
 use crate::jute::Reader;
-use crate::protocol::{self, Header, Request, Welcome, XID_AUTH, XID_EVENT, XID_SET_WATCHES};
-use crate::transport::{self, Incoming, Outgoing};
-use crate::wire::{Shared, Status};
-use lockkeeper_core::background;
-use lockkeeper_core::drive::{Drive, Moves};
+use crate::protocol::{self, ConnectReply, Header, Request, XID_AUTH, XID_EVENT, XID_SET_WATCHES};
+use crate::shared::{Requests, Shared, Status};
 use rand::seq::SliceRandom as _;
-use std::sync::Arc;
+use std::io;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 /// How often a sign of life is sent, as a part of the session's timeout. Together with half a tick of the server (at
 /// most a quarter of the timeout, with the server's defaults) it is the third of the timeout that the keeper
 /// does not count on: see [`trusted`].
-const PULSES_PER_TIMEOUT: u32 = 12;
+const SIGNS_PER_TIMEOUT: u32 = 12;
 
-/// How often the house looks whether another runtime, which drives the connection, does so: this part of the timeout, at most
-/// [`LOOK_AFTER`].
-const LOOKS_PER_TIMEOUT: u32 = 50;
-const LOOK_AFTER: Duration = Duration::from_millis(50);
+/// Room that is made for what arrives: most replies are much smaller.
+const READ_BYTES: usize = 4096;
+
+/// Requests that wait are sent in one write up to this size.
+const WRITE_BYTES: usize = 64 * 1024;
+
+/// The pause between two rounds over all servers.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// How long a claim may be trusted after a request that reached the leader, of a session with this timeout.
 ///
 /// A server that is not the leader tells it of our signs of life only every half tick. If it is cut off, the
-/// leader counts the timeout from an earlier sign than our last one: one pulse and half a tick earlier.
+/// leader counts the timeout from an earlier sign than our last one: one sign and half a tick earlier.
 pub(crate) fn trusted(timeout: Duration) -> Duration {
     timeout * 2 / 3
 }
 
-/// Keeps a session connected until it is over. Runs on the house's runtime; who reads may be another.
-pub(crate) async fn run(shared: Arc<Shared>, settings: Arc<Settings>) {
+/// Keeps a session connected until it is over.
+pub(crate) async fn run(shared: &Shared, mut requests: Requests, settings: &Settings) {
     let mut order: Vec<usize> = (0..settings.servers.len()).collect();
     order.shuffle(&mut rand::rng());
-    let mut pause = Duration::from_millis(10);
+    let mut pause = SHORTEST_PAUSE;
     for (attempt, server) in order.iter().cycle().enumerate() {
-        let why = match greet(&shared, &settings, *server).await {
-            Ok((link, welcome)) => {
-                pause = Duration::from_millis(10);
-                let why = link.serve(&shared, &settings, &welcome).await;
-                tracing::debug!(session = welcome.session, %why, "the connection to ZooKeeper ended");
+        let why = match handshake(shared, settings, *server).await {
+            Ok(connection) => {
+                pause = SHORTEST_PAUSE;
+                let why = connection.serve(shared, &mut requests, settings).await;
+                tracing::debug!(session = shared.state().session, %why, "connection to ZooKeeper lost");
                 why
             }
-            Err(failure) => failure,
+            Err(error) => error,
         };
         let status = match why {
-            Failure::Expired => Status::Expired,
-            Failure::AuthFailed => Status::AuthFailed,
-            _ if shared.is_ended() => Status::Closed,
+            RequestError::Expired => Status::Expired,
+            RequestError::AuthFailed => Status::AuthFailed,
+            _ if shared.is_closing() => Status::Closed,
             other => Status::Connecting(format!("{}: {other}", settings.servers[*server].0)),
         };
-        let over = status.is_over();
-        shared.shut(status);
-        if over {
+        let is_over = status.is_over();
+        shared.disconnected(status, &mut requests);
+        if is_over {
             return;
         }
         if (attempt + 1).is_multiple_of(order.len()) {
             // The session lives on at the server: be quick, but not busy.
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = shared.when_ended() => {}
+                () = shared.when_closing() => {}
             }
-            pause = (pause * 2).min(Duration::from_millis(200));
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 }
 
-/// One connection.
-struct Link {
-    incoming: Incoming,
-    outgoing: Outgoing,
-    buffer: Vec<u8>,
-    moves: Moves,
+/// A socket, with or without TLS.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// One connection whose session the server has confirmed.
+struct Connection {
+    incoming: ReadHalf<Box<dyn Stream>>,
+    outgoing: WriteHalf<Box<dyn Stream>>,
+    /// What came behind the handshake.
+    received: Vec<u8>,
+    timeout: Duration,
 }
 
-fn lost(error: impl std::fmt::Display) -> Failure {
-    Failure::Unknown(error.to_string())
+fn lost(error: impl std::fmt::Display) -> RequestError {
+    RequestError::Unknown(error.to_string())
 }
 
-/// Connects to one server and opens the session there, or takes it up again.
-async fn greet(shared: &Shared, settings: &Settings, server: usize) -> Result<(Link, Welcome), Failure> {
-    let patience = (settings.timeout / 6).clamp(Duration::from_millis(250), Duration::from_secs(5));
-    let greeting = async {
-        let moves = Moves::default();
-        let connected = transport::connect(settings, server, Arc::clone(&moves)).await;
-        let (incoming, outgoing) = connected.map_err(lost)?;
-        let mut link = Link { incoming, outgoing, buffer: Vec::new(), moves };
-        let hello = {
-            let wire = shared.wire();
-            let timeout_ms = i32::try_from(settings.timeout.as_millis()).unwrap_or(i32::MAX);
-            protocol::hello(wire.last_zxid, timeout_ms, wire.session, &wire.password)
-        };
-        link.outgoing.write_all(&hello).await.map_err(lost)?;
-        let welcome = loop {
-            if let Some(body) = take_frame(&mut link.buffer)? {
-                break Welcome::read(&body)?;
-            }
-            link.incoming.read(&mut link.buffer).await.map_err(lost)?;
-        };
-        // Another session than ours means that everything of ours is gone, whatever still stands there.
-        let ours = shared.wire().session;
-        if welcome.session == 0 || (ours != 0 && ours != welcome.session) {
-            return Err(Failure::Expired);
+async fn connect(settings: &Settings, server: usize) -> io::Result<Box<dyn Stream>> {
+    let (host, port) = &settings.servers[server];
+    let stream = TcpStream::connect((host.as_str(), *port)).await?;
+    // A create and the look behind it must not wait for each other's acknowledgement.
+    stream.set_nodelay(true)?;
+    match &settings.tls {
+        None => Ok(Box::new(stream)),
+        Some(connector) => {
+            let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
+            Ok(Box::new(connector.connect(name, stream).await?))
         }
-        Ok((link, welcome))
-    };
+    }
+}
+
+/// Connects to one server and opens the session there, or resumes it.
+async fn handshake(shared: &Shared, settings: &Settings, server: usize) -> Result<Connection, RequestError> {
+    let limit = (settings.timeout / 6).clamp(Duration::from_millis(250), Duration::from_secs(5));
     tokio::select! {
-        greeted = greeting => greeted,
-        () = tokio::time::sleep(patience) => Err(lost(format_args!("nothing within {patience:?}"))),
-        () = shared.when_ended() => Err(lost("the session was closed")),
+        done = handshake_without_timeout(shared, settings, server) => done,
+        () = tokio::time::sleep(limit) => Err(lost(format_args!("no reply within {limit:?}"))),
+        () = shared.when_closing() => Err(lost("the session was closed")),
     }
 }
 
-/// The first whole message of the buffer.
-fn take_frame(buffer: &mut Vec<u8>) -> Result<Option<Vec<u8>>, Failure> {
-    let mut reader = Reader(buffer);
-    let Ok(length) = reader.int() else { return Ok(None) };
+async fn handshake_without_timeout(
+    shared: &Shared,
+    settings: &Settings,
+    server: usize,
+) -> Result<Connection, RequestError> {
+    let (mut incoming, mut outgoing) = tokio::io::split(connect(settings, server).await.map_err(lost)?);
+    let request = {
+        let state = shared.state();
+        let timeout_ms = i32::try_from(settings.timeout.as_millis()).unwrap_or(i32::MAX);
+        protocol::connect(state.last_zxid(), timeout_ms, state.session, &state.password)
+    };
+    outgoing.write_all(&request).await.map_err(lost)?;
+    outgoing.flush().await.map_err(lost)?;
+    let mut received = Vec::new();
+    let mut reply = None;
+    while reply.is_none() {
+        read(&mut incoming, &mut received).await.map_err(lost)?;
+        let rest = match next_frame(Reader(&received))? {
+            Some((body, rest)) => {
+                reply = Some(ConnectReply::read(body)?);
+                rest.0.len()
+            }
+            None => received.len(),
+        };
+        received.drain(..received.len() - rest);
+    }
+    let reply = reply.ok_or(RequestError::Expired)?;
+    let mut state = shared.state();
+    // Another session than ours means that everything of ours is gone, whatever still stands there.
+    if reply.session == 0 || (state.session != 0 && state.session != reply.session) {
+        return Err(RequestError::Expired);
+    }
+    let timeout = Duration::from_millis(u64::try_from(reply.timeout_ms).unwrap_or_default());
+    (state.session, state.password, state.timeout) = (reply.session, reply.password, timeout);
+    drop(state);
+    shared.kept_with(timeout - trusted(timeout));
+    Ok(Connection { incoming, outgoing, received, timeout })
+}
+
+/// The first whole message, and what is behind it.
+fn next_frame(mut bytes: Reader<'_>) -> Result<Option<(&[u8], Reader<'_>)>, RequestError> {
+    let Ok(length) = bytes.int() else { return Ok(None) };
     let length = usize::try_from(length).map_err(|_| lost("a message of negative length"))?;
-    let Ok(body) = reader.take(length) else { return Ok(None) };
-    let body = body.to_vec();
-    buffer.drain(..4 + length);
-    Ok(Some(body))
+    Ok(bytes.take(length).ok().map(|body| (body, bytes)))
 }
 
-impl Link {
+/// Appends what has arrived; an error at the end of the stream.
+async fn read(incoming: &mut ReadHalf<Box<dyn Stream>>, buffer: &mut Vec<u8>) -> io::Result<()> {
+    buffer.reserve(READ_BYTES);
+    match incoming.read_buf(buffer).await? {
+        0 => Err(io::Error::other("the server closed the connection")),
+        _ => Ok(()),
+    }
+}
+
+impl Connection {
     /// Serves until the connection ends; says why it ended.
-    async fn serve(self, shared: &Arc<Shared>, settings: &Settings, welcome: &Welcome) -> Failure {
-        let timeout = Duration::from_millis(u64::try_from(welcome.timeout_ms).unwrap_or_default());
-        {
-            let mut wire = shared.wire();
-            wire.session = welcome.session;
-            wire.password.clone_from(&welcome.password);
-            wire.timeout = timeout;
-            wire.heard = Instant::now();
-        }
-        shared.kept_with(timeout - trusted(timeout));
-        let Self { incoming, mut outgoing, buffer, moves } = self;
+    async fn serve(self, shared: &Shared, requests: &mut Requests, settings: &Settings) -> RequestError {
         let auth = settings.auth.iter().map(|(scheme, secret)| Request::auth(scheme, secret.as_bytes()));
-        let (ends, end) = oneshot::channel();
-        let reading = {
-            let shared = Arc::clone(shared);
-            async move {
-                let _ = ends.send(receive(incoming, buffer, &shared).await);
-            }
-        };
-        // Only whoever reads the bare socket can be another from one moment to the next.
-        let socket = outgoing.shared_socket();
-        let drive = Arc::new(Drive::start(reading, moves, background::handle(), true));
-        let roaming = socket.is_some().then(|| Arc::clone(&drive));
-        shared.open(socket, roaming, auth);
-        let why = tokio::select! {
-            failure = end => failure.unwrap_or_else(|_| lost("nobody reads any more")),
-            failure = tend(shared, &drive, timeout) => failure,
-            error = outgoing.pump(shared) => lost(error),
-            failure = farewell(shared) => failure,
-        };
-        // Nothing may be heard of this connection after its end.
-        drive.close();
-        why
-    }
-}
-
-/// Reads replies and events, on whatever runtime.
-async fn receive(mut incoming: Incoming, mut buffer: Vec<u8>, shared: &Shared) -> Failure {
-    loop {
-        if let Err(failure) = handle_all(&mut buffer, shared) {
-            return failure;
-        }
-        if let Err(error) = incoming.read(&mut buffer).await {
-            return lost(error);
-        }
-        shared.wire().heard = Instant::now();
-    }
-}
-
-/// Shows life, and sees to it that somebody reads; ends when the server is silent for too long.
-async fn tend(shared: &Shared, drive: &Drive, timeout: Duration) -> Failure {
-    let pulse = timeout / PULSES_PER_TIMEOUT;
-    let look_after = (timeout / LOOKS_PER_TIMEOUT).clamp(Duration::from_millis(1), LOOK_AFTER);
-    let longest_silence = timeout * 2 / 5;
-    let mut pulses = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
-    let mut look = std::pin::pin!(tokio::time::sleep(look_after));
-    let mut before = None;
-    let mut suspected = None;
-    let mut ticks = 0u32;
-    loop {
+        let first = auth.chain(shared.connected());
+        let first = first.flat_map(|request| request.frame(0)).collect();
         tokio::select! {
-            () = shared.moved_away.notified() => {
-                before = Some(shared.wire().progress());
-                look.as_mut().reset(Instant::now() + look_after);
-            }
-            () = &mut look, if before.is_some() => {
-                let progress = shared.wire().progress();
-                // A runtime that asks nothing any more, or does not read its answers, may be blocked or idle.
-                if before.is_some_and(|before| progress.has_stopped_since(before)) {
-                    shared.wire().begin_anew();
-                    drive.go_home();
-                }
-                before = (!drive.is_home()).then_some(progress);
-                look.as_mut().reset(Instant::now() + look_after);
-            }
-            () = &mut pulses => {
-                let heard = shared.wire().heard;
-                if heard.elapsed() > longest_silence {
-                    if suspected == Some(heard) {
-                        return lost(format_args!("silent for {:?}", heard.elapsed()));
-                    }
-                    // After a pause of this process, what has come meanwhile may not have been read yet.
-                    suspected = Some(heard);
-                    drive.go_home();
-                    pulses.as_mut().reset(Instant::now() + look_after);
-                    continue;
-                }
-                // A request that the leader answers is as good.
-                let not_before = pulse.saturating_sub(shared.wire().since_last_sign());
-                let is_due = ticks == 0 || not_before.is_zero();
-                if is_due {
-                    shared.send_pulse();
-                }
-                pulses.as_mut().reset(Instant::now() + if is_due { pulse } else { not_before });
-                ticks = ticks.wrapping_add(1);
-                if ticks.is_multiple_of(16 * PULSES_PER_TIMEOUT) {
-                    shared.wire().prune_watches();
-                }
-            }
+            // First what has come: silence is judged by it.
+            biased;
+            error = receive(self.incoming, self.received, shared) => error,
+            error = transmit(self.outgoing, first, requests, shared) => lost(error),
+            error = keep_alive(shared, self.timeout) => error,
+            error = close(shared) => error,
+        }
+    }
+}
+
+/// Sends what comes through the channel, behind these first bytes.
+async fn transmit(
+    mut outgoing: WriteHalf<Box<dyn Stream>>,
+    mut bytes: Vec<u8>,
+    requests: &mut Requests,
+    shared: &Shared,
+) -> io::Error {
+    loop {
+        let sent = async {
+            outgoing.write_all(&bytes).await?;
+            outgoing.flush().await
+        };
+        if let Err(error) = sent.await {
+            return error;
+        }
+        bytes.clear();
+        let Some(first) = requests.recv().await else { return io::Error::other("the session was dropped") };
+        shared.encode(first, &mut bytes);
+        while bytes.len() < WRITE_BYTES
+            && let Ok(next) = requests.try_recv()
+        {
+            shared.encode(next, &mut bytes);
+        }
+    }
+}
+
+/// Reads replies and events.
+async fn receive(
+    mut incoming: ReadHalf<Box<dyn Stream>>,
+    mut buffer: Vec<u8>,
+    shared: &Shared,
+) -> RequestError {
+    loop {
+        if let Err(error) = handle_all(&mut buffer, shared) {
+            return error;
+        }
+        if let Err(error) = read(&mut incoming, &mut buffer).await {
+            return lost(error);
         }
     }
 }
 
 /// Handles every whole message of the buffer.
-fn handle_all(buffer: &mut Vec<u8>, shared: &Shared) -> Result<(), Failure> {
+fn handle_all(buffer: &mut Vec<u8>, shared: &Shared) -> Result<(), RequestError> {
     let mut rest = Reader(buffer);
-    loop {
-        let mut peek = rest;
-        let Ok(length) = peek.int() else { break };
-        let length = usize::try_from(length).map_err(|_| lost("a message of negative length"))?;
-        let Ok(body) = peek.take(length) else { break };
+    while let Some((body, next)) = next_frame(rest)? {
         handle(Reader(body), shared)?;
-        rest = peek;
+        rest = next;
     }
     let used = buffer.len() - rest.0.len();
     buffer.drain(..used);
     Ok(())
 }
 
-fn handle(mut reader: Reader<'_>, shared: &Shared) -> Result<(), Failure> {
+fn handle(mut reader: Reader<'_>, shared: &Shared) -> Result<(), RequestError> {
     let header = Header::read(&mut reader)?;
     match (header.xid, header.code) {
-        (_, code::SESSION_EXPIRED) => Err(Failure::Expired),
-        (_, code::AUTH_FAILED) => Err(Failure::AuthFailed),
+        (_, code::SESSION_EXPIRED) => Err(RequestError::Expired),
+        (_, code::AUTH_FAILED) => Err(RequestError::AuthFailed),
         (XID_EVENT, _) => {
-            let path = protocol::event_path(&mut reader)?;
-            shared.wire().fired(&path);
+            shared.state().fired(&protocol::event_path(&mut reader)?);
             Ok(())
         }
         (XID_AUTH | XID_SET_WATCHES, _) => Ok(()),
         (xid, code) => {
-            let mut wire = shared.wire();
-            wire.last_zxid = wire.last_zxid.max(header.zxid);
-            let awaited = wire.take_awaited(xid).ok_or_else(|| lost("a reply nobody asked for"))?;
-            let sign = awaited.sign.filter(|_| code == 0);
-            sign.into_iter().for_each(|sent| wire.alive(sent));
-            drop(wire);
-            if sign.is_some() {
-                shared.alive();
-            }
-            if let Some(reply) = awaited.by {
-                let answer = if code == 0 { Ok(reader.0.to_vec()) } else { Err(Failure::Refused(code)) };
-                let _ = reply.send(answer);
-            }
-            Ok(())
+            let reply = if code == 0 { Ok(reader.0.to_vec()) } else { Err(RequestError::Refused(code)) };
+            let is_awaited = shared.replied(xid, header.zxid, reply);
+            if is_awaited { Ok(()) } else { Err(lost("a reply to no request")) }
         }
     }
 }
 
-/// Waits for the session's end, tells the server, and gives it a moment to agree: it closes the connection.
-async fn farewell(shared: &Shared) -> Failure {
-    shared.when_ended().await;
-    let (reply, closed) = tokio::sync::oneshot::channel();
-    shared.send(vec![(Request::close(), reply)]);
+/// Sends signs of life; ends when the server is silent for too long.
+async fn keep_alive(shared: &Shared, timeout: Duration) -> RequestError {
+    let every = timeout / SIGNS_PER_TIMEOUT;
+    let longest_silence = timeout * 2 / 5;
+    // After a pause of this process, what has come meanwhile may not have been read yet.
+    let grace = (timeout / 50).clamp(Duration::from_millis(1), Duration::from_millis(50));
+    let mut is_suspected = false;
+    shared.send_sign();
+    let mut pause = every;
+    loop {
+        tokio::time::sleep(pause).await;
+        let (silence, since_last_sign) = {
+            let mut state = shared.state();
+            state.prune_watches();
+            (state.silence(), state.since_last_sign())
+        };
+        if silence > longest_silence {
+            if is_suspected {
+                return lost(format_args!("silent for {silence:?}"));
+            }
+            (is_suspected, pause) = (true, grace);
+            continue;
+        }
+        is_suspected = false;
+        // A request that the leader answers is as good.
+        pause = every.saturating_sub(since_last_sign);
+        if pause.is_zero() {
+            shared.send_sign();
+            pause = every;
+        }
+    }
+}
+
+/// Waits until the session is to be closed, tells the server, and gives it a moment to close the connection.
+async fn close(shared: &Shared) -> RequestError {
+    shared.when_closing().await;
+    let (reply, closed) = oneshot::channel();
+    shared.send(vec![(Request::close(), Some(reply))]);
     let _ = tokio::time::timeout(Duration::from_secs(2), closed).await;
     lost("the session was closed")
 }

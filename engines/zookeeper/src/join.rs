@@ -1,96 +1,53 @@
-//! Joining the fair queue: create the node and see whether it is alone, in one round trip.
+//! Joining the fair queue: create the node and look who is ahead, in one round trip.
 
-use crate::book::Node;
-use crate::common::token_of;
-use crate::content::Content;
-use crate::failure::{ENGINE, Failure, code};
-use crate::keys::{self, nodes_of};
-use crate::look::Look;
-use crate::protocol::{self, Request};
+use crate::batch::{Made, What, Written, unexpected};
+use crate::claims::Node;
+use crate::client::{DIRECTORY_TRIES, token_of};
+use crate::error::{ENGINE, RequestError, code};
+use crate::keys::nodes_of;
 use crate::queue::ZooKeeperQueue;
-use crate::recent::Last;
-use crate::session::{Answer, Session, all_done};
-use crate::writes::{Made, What, Written, create_and_touch, strange};
-use lockkeeper_core::{Claim, Demand, Error, Joined, Place, Result};
+use crate::session::Session;
+use crate::view::Content;
+use crate::wake::Look;
+use lockkeeper_core::{Claim, Error, Joined, Place, Result};
 use std::sync::Arc;
 
-/// How often a lock's directory may vanish under our hands: the server removes it when it is empty.
-const PARENT_TRIES: usize = 5;
-
-fn failed(failure: Failure) -> Error {
-    failure.into_error("join the queue")
+fn failed(error: RequestError) -> Error {
+    error.into_error("join the queue")
 }
 
 impl ZooKeeperQueue {
-    /// Creates the claim's node and touches its directory, whose answer tells whether the claim is alone there: then
-    /// it holds, and a look would only cost the server a third request. Whoever may hold beside others looks at once,
-    /// sent together with the create; the rest look when they are not alone.
+    /// Creates the claim's node and looks, in one write.
     pub(crate) async fn create_and_look(
         &self,
         session: &Arc<Session>,
         claim: &Claim,
         directory: &str,
     ) -> Result<Joined> {
-        let common = &self.0;
-        for tries in 0..PARENT_TRIES {
+        let client = &self.0;
+        for tries in 0..DIRECTORY_TRIES {
             let epoch = session.epoch();
-            common.book.sending(claim.id, session.id(), epoch);
-            let (made, look) = match claim.demand {
-                Demand::Exclusive => (self.create(session, claim, directory, true).await, None),
-                Demand::Shared | Demand::Permits { .. } => {
-                    self.create_beside(session, claim, directory).await
-                }
-            };
-            match made {
+            client.claims.sending(claim.id, session.id(), epoch);
+            match self.create(session, claim, directory).await {
                 Ok(made) => {
                     let node = self.node(session, claim, made.path, made.czxid, epoch).map_err(failed)?;
-                    let children = match look {
-                        Some(look) => look.within(common.limit()).await,
-                        None if made.alone => Ok(Vec::new()),
-                        None => session.children(directory, common.limit()).await,
-                    };
-                    let mut children = children.map_err(failed)?;
-                    if common.book.is_in_doubt(claim.id) {
+                    let mut children = made.children.map_err(failed)?;
+                    if client.claims.is_in_doubt(claim.id) {
                         self.remove_repeated(session, claim, &node, &mut children).await.map_err(failed)?;
                     }
                     return self.joined(session, claim, &node, &children).await;
                 }
-                // Mostly only the lock's own directory is missing, and the next try may go right behind it.
-                Err(Failure::Refused(code::NO_NODE)) if tries == 0 => {
-                    common.make_directory(session, directory)
+                // Mostly only the lock's own directory is missing, and the next try may be sent right behind it.
+                Err(RequestError::Refused(code::NO_NODE)) if tries == 0 => {
+                    client.make_directory(session, directory);
                 }
-                Err(Failure::Refused(code::NO_NODE)) => {
-                    common.make_parents(session, directory).await.map_err(failed)?;
+                Err(RequestError::Refused(code::NO_NODE)) => {
+                    client.make_parents(session, directory).await.map_err(failed)?;
                 }
-                Err(failure) => return Err(failed(failure)),
+                Err(error) => return Err(failed(error)),
             }
         }
         Err(Error::temporary(ENGINE, "join the queue", "its directory vanished again and again"))
-    }
-
-    /// Creates the claim's node where this keeper's last claim was alone. If it is the next one, nobody was there in
-    /// between, and it is alone without a look. `None` if the directory is gone, and nothing was made.
-    pub(crate) async fn create_next(
-        &self,
-        session: &Arc<Session>,
-        claim: &Claim,
-        directory: &str,
-        last: Last,
-    ) -> Result<Option<Joined>> {
-        let common = &self.0;
-        let epoch = session.epoch();
-        common.book.sending(claim.id, session.id(), epoch);
-        let made = match self.create(session, claim, directory, false).await {
-            Err(Failure::Refused(code::NO_NODE)) => return Ok(None),
-            made => made.map_err(failed)?,
-        };
-        let node = self.node(session, claim, made.path, made.czxid, epoch).map_err(failed)?;
-        let children = if made.alone || last.is_followed_by(&node) {
-            Vec::new()
-        } else {
-            session.children(directory, common.limit()).await.map_err(failed)?
-        };
-        self.joined(session, claim, &node, &children).await.map(Some)
     }
 
     /// Creates the claim's node, alone or together with those of other locks.
@@ -99,38 +56,15 @@ impl ZooKeeperQueue {
         session: &Arc<Session>,
         claim: &Claim,
         directory: &str,
-        touch: bool,
-    ) -> Result<Made, Failure> {
-        let (path, data) = self.content(claim, directory);
-        let (claim, directory) = (claim.clone(), directory.to_owned());
-        match self.0.write(session, What::Create { claim, directory, path, data, touch }).await? {
-            Written::Made(made) => Ok(made),
-            Written::Deleted => Err(strange()),
-        }
-    }
-
-    /// Creates the node of a claim that may hold beside others, and looks, in one piece.
-    async fn create_beside(
-        &self,
-        session: &Session,
-        claim: &Claim,
-        directory: &str,
-    ) -> (Result<Made, Failure>, Option<Answer<Vec<String>>>) {
-        let (path, data) = self.content(claim, directory);
-        let steps = create_and_touch(directory, &path, &data, &self.0.sessions.settings().acl);
-        let mut batch = session.batch();
-        let created = batch.add(Request::multi(&steps), protocol::read_multi);
-        let look = batch.children(directory);
-        batch.send();
-        let created = created.within(self.0.limit()).await.and_then(all_done);
-        (created.and_then(Made::read), Some(look))
-    }
-
-    /// The path of the claim's node, but for its sequence, and its data.
-    fn content(&self, claim: &Claim, directory: &str) -> (String, Vec<u8>) {
+    ) -> Result<Made, RequestError> {
         let naming = self.0.sessions.settings().naming;
         let path = format!("{directory}/{}", naming.prefix(claim.id, claim.demand));
-        (path, Content::of(claim, claim.demand, None))
+        let data = Content::of(claim, claim.demand, None);
+        let create = What::Create { claim: claim.clone(), directory: directory.to_owned(), path, data };
+        match self.0.write(session, create).await? {
+            Written::Made(made) => Ok(made),
+            Written::Deleted => Err(unexpected()),
+        }
     }
 
     /// Notes the node that was made, if its session is still in use.
@@ -141,16 +75,16 @@ impl ZooKeeperQueue {
         path: String,
         czxid: i64,
         epoch: u64,
-    ) -> Result<Node, Failure> {
+    ) -> Result<Node, RequestError> {
         if session.is_over() {
-            return Err(Failure::Expired);
+            return Err(RequestError::Expired);
         }
         let node = Node { session: session.id(), path, czxid, version: None, token: czxid };
-        self.0.book.made(claim.id, node.clone(), epoch);
+        self.0.claims.made(claim.id, node.clone(), epoch);
         Ok(node)
     }
 
-    /// The answer to a join whose node stands; a claim of the wrong shape leaves again (Law 6).
+    /// The result of a join whose node stands; a claim of the wrong shape leaves again (Law 6).
     pub(crate) async fn joined(
         &self,
         session: &Session,
@@ -159,20 +93,17 @@ impl ZooKeeperQueue {
         children: &[String],
     ) -> Result<Joined> {
         let (directory, sequence) = node.place().ok_or_else(|| claim.gone())?;
-        let look = Look::from_place(children, sequence, claim.demand);
+        let look = Look::from_place(children, directory, sequence, claim.demand);
         if let Err(mismatch) = claim.check_shape(look.ruling) {
             match session.delete(&node.path, self.0.limit()).await {
-                Ok(()) | Err(Failure::Refused(code::NO_NODE) | Failure::Expired) => {}
-                Err(failure) => return Err(failure.into_error("leave the queue")),
+                Ok(()) | Err(RequestError::Refused(code::NO_NODE) | RequestError::Expired) => {}
+                Err(error) => return Err(error.into_error("leave the queue")),
             }
-            self.0.book.forget(claim.id);
+            self.0.claims.forget(claim.id);
             return Err(mismatch);
         }
-        self.0.book.renewed(claim.id, claim.ttl);
-        if children.iter().all(|child| !keys::is_claim(child) || node.path.ends_with(child.as_str())) {
-            self.0.book.is_alone(claim.id);
-        }
-        self.0.book.waits_for(claim.id, look.blocker_paths(directory));
+        self.0.claims.renewed(claim.id, claim.ttl);
+        self.0.claims.waits_for(claim.id, look.blockers);
         // The sequence counts from zero again when the directory was removed; the transaction never does.
         let token = token_of(node.token);
         Ok(Joined {
@@ -183,17 +114,17 @@ impl ZooKeeperQueue {
         })
     }
 
-    /// Finds the node of a join that was sent before, whose answer was lost (Law 4). A node of an earlier
-    /// session is a ghost: it goes with that session, and must not be taken for ours.
+    /// Finds the node of a join that was sent before, whose reply was lost (Law 4). A node of an earlier
+    /// session goes with that session, and must not be taken for ours.
     pub(crate) async fn find_again(
         &self,
         session: &Session,
         claim: &Claim,
         directory: &str,
-    ) -> Result<Option<(Node, Vec<String>)>, Failure> {
+    ) -> Result<Option<(Node, Vec<String>)>, RequestError> {
         let limit = self.0.limit();
         let children = match session.children_now(directory, limit).await {
-            Err(Failure::Refused(code::NO_NODE)) => return Ok(None),
+            Err(RequestError::Refused(code::NO_NODE)) => return Ok(None),
             children => children?,
         };
         let paths: Vec<String> =
@@ -203,11 +134,11 @@ impl ZooKeeperQueue {
                 Ok(stat) if stat.ephemeral_owner == session.id() => {
                     let (session, czxid) = (session.id(), stat.czxid);
                     let node = Node { session, path, czxid, version: None, token: czxid };
-                    self.0.book.moved(claim.id, node.clone());
+                    self.0.claims.moved(claim.id, node.clone());
                     return Ok(Some((node, children)));
                 }
-                Ok(_) | Err(Failure::Refused(code::NO_NODE)) => {}
-                Err(failure) => return Err(failure),
+                Ok(_) | Err(RequestError::Refused(code::NO_NODE)) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(None)
@@ -221,7 +152,7 @@ impl ZooKeeperQueue {
         claim: &Claim,
         node: &Node,
         children: &mut Vec<String>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestError> {
         let Some((directory, _)) = node.place() else { return Ok(()) };
         let repeated: Vec<String> = nodes_of(claim.id, children)
             .filter(|child| !node.path.ends_with(child.as_str()))
@@ -229,8 +160,10 @@ impl ZooKeeperQueue {
             .collect();
         for child in repeated {
             match session.delete(&format!("{directory}/{child}"), self.0.limit()).await {
-                Ok(()) | Err(Failure::Refused(code::NO_NODE)) => children.retain(|other| *other != child),
-                Err(failure) => return Err(failure),
+                Ok(()) | Err(RequestError::Refused(code::NO_NODE)) => {
+                    children.retain(|other| *other != child)
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(())

@@ -11,10 +11,11 @@ const CURATOR_WRITER: &str = "__WRIT__";
 const KAZOO_LOCK: &str = "__lock__";
 const KAZOO_READER: &str = "__rlock__";
 const CURATOR_START: &str = "_c_";
-/// The one node of a lock in the style 'plain'.
+/// The directory of a lock's holder in the style 'plain', and its one node.
 pub(crate) const PLAIN_NODE: &str = "plain-lock";
+pub(crate) const HOLDER_NODE: &str = "holder";
 
-/// In whose manner our claims are named; we see everybody's whatever is chosen.
+/// As which client's our claims are named; we see everybody's whatever is chosen.
 ///
 /// Curator's mutex and its read-write lock do not see each other on one path, and no name can be seen by
 /// both: each sorts by what follows its own mark, and only one mark can stand just before the sequence.

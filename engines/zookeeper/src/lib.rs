@@ -2,33 +2,26 @@
 //!
 //! The page about this engine, its parameters and its limits is the README of this crate.
 
-mod book;
-mod common;
+mod batch;
+mod claims;
+mod client;
 mod config;
 mod connection;
-mod content;
-mod failure;
+mod error;
 mod join;
 mod jute;
 mod keys;
-mod lapse;
 mod leave;
-mod look;
 mod plain;
 mod protocol;
 mod queue;
-mod recent;
 mod session;
-mod sessions;
-mod sweep;
-mod transport;
-mod tree;
-mod wait;
-mod wire;
-mod writes;
+mod shared;
+mod view;
+mod wake;
 
 use config::{PLAIN, QUEUE, Settings};
-use failure::ENGINE;
+use error::ENGINE;
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{Abilities, CrashFrees, Engine, MIN_TTL, QueueEngine, RaceEngine, Result};
 use std::sync::Arc;
@@ -70,19 +63,17 @@ pub const STYLES: &[Abilities] = &[
 
 /// Opens a session with the ensemble that the address names.
 ///
-/// The TTL is asked for when the session is opened; the server may give more or less, which
-/// [`Engine::ttl`] then tells.
+/// The TTL is requested when the session is opened; the server may give more or less, see [`Engine::ttl`].
 ///
 /// Cancel safety: dropping the future closes what was opened.
 ///
 /// # Errors
 /// [`Error::Invalid`](lockkeeper_core::Error::Invalid) for a bad address,
-/// [`Error::Engine`](lockkeeper_core::Error::Engine) when no server answers or it refuses us.
+/// [`Error::Engine`](lockkeeper_core::Error::Engine) when no server replies or it refuses us.
 pub async fn connect(address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
     let settings = Arc::new(Settings::from_address(address, ttl)?);
     let style = settings.style;
-    let sessions =
-        sessions::Sessions::open(settings).await.map_err(|failure| failure.into_error("connect"))?;
+    let sessions = session::Sessions::open(settings).await.map_err(|error| error.into_error("connect"))?;
     Ok(if style == PLAIN {
         Arc::new(RaceEngine(plain::ZooKeeperPlain::new(sessions)))
     } else {

@@ -1,15 +1,14 @@
 //! The plain style: everybody tries to create one ephemeral node, and the losers watch it.
 
-use crate::book::Node;
-use crate::common::{Common, token_of, view};
-use crate::content::Content;
-use crate::failure::{ENGINE, Failure, Tries, code};
-use crate::keys::PLAIN_NODE;
+use crate::batch::unexpected;
+use crate::claims::Node;
+use crate::client::{Client, DIRECTORY_TRIES, token_of};
+use crate::error::{ENGINE, RequestError, Retries, code};
+use crate::keys::{HOLDER_NODE, PLAIN_NODE};
 use crate::protocol::{Mode, Outcome, Step};
-use crate::session::Session;
-use crate::sessions::Sessions;
-use crate::tree;
-use crate::wire::Bell;
+use crate::session::{Session, Sessions};
+use crate::view::{self, Content};
+use crate::wake::wait_for;
 use lockkeeper_core::{
     Abilities, Answer, Claim, ClaimId, Clock, Demand, Error, Grant, Kept, Left, LockName, LockView, Race,
     Renewal, Result,
@@ -17,69 +16,73 @@ use lockkeeper_core::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a lock's directory may vanish under our hands: the server removes it when it is empty.
-const PARENT_TRIES: usize = 5;
-/// A watch is not lost by the protocol; this is the poll beneath it all the same (Law 10).
-const SLOW_POLL: Duration = Duration::from_secs(60);
-
 /// The plain style on one ensemble.
 ///
-/// The hold is one node. Taking it also raises its directory's version, and a release checks that version in the
-/// same transaction as it deletes: a late release never frees a successor's hold (Q7).
+/// The hold is one node, in a directory of its own below the lock's path. Taking it also raises that directory's version, and a
+/// release checks that version in the same transaction as it deletes: a late release never frees a successor's hold. The
+/// lock's path itself may be somebody else's node, whose data and version are left as they are.
 #[derive(Debug)]
-pub(crate) struct ZooKeeperPlain(Arc<Common>);
+pub(crate) struct ZooKeeperPlain(Arc<Client>);
 
 impl ZooKeeperPlain {
     pub(crate) fn new(sessions: Sessions) -> Self {
-        Self(Common::start(sessions))
+        Self(Client::start(sessions))
+    }
+
+    /// The directory of the lock's holder.
+    fn directory(&self, name: &LockName) -> String {
+        format!("{}/{PLAIN_NODE}", self.0.directory(name))
     }
 
     async fn take(&self, session: &Session, claim: &Claim, directory: &str) -> Result<Answer> {
-        let failed = |failure: Failure| failure.into_error("take the lock");
-        let common = &self.0;
-        let path = format!("{directory}/{PLAIN_NODE}");
+        let failed = |error: RequestError| error.into_error("take the lock");
+        let client = &self.0;
+        let path = format!("{directory}/{HOLDER_NODE}");
         let data = Content::of(claim, claim.demand, None);
-        let acl = &common.sessions.settings().acl;
+        let acl = &client.sessions.settings().acl;
         let steps = [
             Step::Create { path: &path, data: &data, acl, mode: Mode::Ephemeral },
             Step::Touch { path: directory },
         ];
-        for _ in 0..PARENT_TRIES {
+        for _ in 0..DIRECTORY_TRIES {
             let epoch = session.epoch();
-            common.book.sending(claim.id, session.id(), epoch);
-            match session.multi(&steps, common.limit()).await {
+            client.claims.sending(claim.id, session.id(), epoch);
+            match session.multi(&steps, client.limit()).await {
                 Ok(outcomes) => {
-                    let node = node(session, path, &outcomes).ok_or_else(|| {
-                        failed(Failure::Unknown("the answer does not fit the question".into()))
-                    })?;
+                    let node = node(session, path, &outcomes).ok_or_else(|| failed(unexpected()))?;
                     let token = token_of(node.token);
-                    common.book.made(claim.id, node, epoch);
-                    common.book.renewed(claim.id, claim.ttl);
+                    client.claims.made(claim.id, node, epoch);
+                    client.claims.renewed(claim.id, claim.ttl);
                     return Ok(Answer::GrantedOn(Grant { token }, session.lifeline().clone()));
                 }
-                Err(Failure::Refused(code::NODE_EXISTS)) => {
-                    common.book.forget(claim.id);
+                Err(RequestError::Refused(code::NODE_EXISTS)) => {
+                    client.claims.forget(claim.id);
                     return Ok(Answer::Busy { free_in: None });
                 }
-                Err(Failure::Refused(code::NO_NODE)) => {
-                    common.make_parents(session, directory).await.map_err(failed)?;
+                Err(RequestError::Refused(code::NO_NODE)) => {
+                    client.make_parents(session, directory).await.map_err(failed)?;
                 }
-                Err(failure) => return Err(failed(failure)),
+                Err(error) => return Err(failed(error)),
             }
         }
         Err(Error::temporary(ENGINE, "take the lock", "its directory vanished again and again"))
     }
 
     /// The claim's hold as the server has it: the directory's version, read first, and the node.
-    async fn find(&self, session: &Session, directory: &str, id: ClaimId) -> Result<Option<Node>, Failure> {
-        let (limit, path) = (self.0.limit(), format!("{directory}/{PLAIN_NODE}"));
+    async fn find(
+        &self,
+        session: &Session,
+        directory: &str,
+        id: ClaimId,
+    ) -> Result<Option<Node>, RequestError> {
+        let (limit, path) = (self.0.limit(), format!("{directory}/{HOLDER_NODE}"));
         let found = async {
             let version = session.exists(directory, limit).await?.version;
             let (data, stat) = session.data(&path, limit).await?;
             Ok((version, data, stat))
         };
         let (version, data, stat) = match found.await {
-            Err(Failure::Refused(code::NO_NODE)) => return Ok(None),
+            Err(RequestError::Refused(code::NO_NODE)) => return Ok(None),
             found => found?,
         };
         let is_ours = Content::read(&data).is_some_and(|content| content.claim == id.to_string());
@@ -87,8 +90,8 @@ impl ZooKeeperPlain {
         Ok(is_ours.then_some(Node { session, path, czxid, version: Some(version), token: czxid }))
     }
 
-    async fn leave_once(&self, claim: &Claim, directory: &str) -> Result<Left, Failure> {
-        let Some(record) = self.0.book.record(claim.id) else { return Ok(Left::NotThere) };
+    async fn leave_once(&self, claim: &Claim, directory: &str) -> Result<Left, RequestError> {
+        let Some(record) = self.0.claims.record(claim.id) else { return Ok(Left::NotThere) };
         let Some(session) = self.0.sessions.living(record.session) else { return Ok(Left::NotThere) };
         session.connected(self.0.limit()).await?;
         let node = match record.node.filter(|_| record.doubt.is_none()) {
@@ -96,7 +99,7 @@ impl ZooKeeperPlain {
             None => self.find(&session, directory, claim.id).await?,
         };
         let Some(node) = node else { return Ok(Left::NotThere) };
-        self.0.book.leaving(claim.id);
+        self.0.claims.leaving(claim.id);
         if self.0.remove(&session, &node).await? == Left::Left {
             return Ok(Left::Left);
         }
@@ -108,16 +111,19 @@ impl ZooKeeperPlain {
         }
     }
 
-    async fn list_once(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>, Failure> {
+    async fn list_once(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>, RequestError> {
         let (limit, chroot) = (self.0.limit(), &self.0.sessions.settings().chroot);
         let session = self.0.sessions.usable().await?;
         let is_wanted = |child: &str| child == PLAIN_NODE;
-        let found = tree::find(&session, chroot, prefix, is_wanted, limit).await?;
+        let found = view::find(&session, chroot, prefix, is_wanted, limit).await?;
         let mut locks = Vec::new();
         for lock in found.into_iter().take(at_most) {
-            let nodes = tree::read_all(&session, &lock.directory, &lock.claims, limit).await?;
-            let claims: Vec<_> =
-                nodes.iter().map(|(name, data, stat)| view(name, Demand::Exclusive, data, stat)).collect();
+            let directory = format!("{}/{PLAIN_NODE}", lock.directory);
+            let nodes = view::read_all(&session, &directory, &[HOLDER_NODE.to_owned()], limit).await?;
+            let claims: Vec<_> = nodes
+                .iter()
+                .map(|(name, data, stat)| view::claim(name, Demand::Exclusive, data, stat))
+                .collect();
             if !claims.is_empty() {
                 locks.push(LockView::from_queue(lock.name, claims));
             }
@@ -125,8 +131,8 @@ impl ZooKeeperPlain {
         Ok(locks)
     }
 
-    /// Frees the claim's hold. `sent` remembers that it was seen, in case only the answer was lost.
-    async fn evict_once(&self, directory: &str, id: ClaimId, sent: &mut bool) -> Result<bool, Failure> {
+    /// Frees the claim's hold. `sent` remembers that it was seen, in case only the reply was lost.
+    async fn evict_once(&self, directory: &str, id: ClaimId, sent: &mut bool) -> Result<bool, RequestError> {
         let session = self.0.sessions.usable().await?;
         let Some(node) = self.find(&session, directory, id).await? else { return Ok(*sent) };
         *sent = true;
@@ -155,41 +161,27 @@ impl Race for ZooKeeperPlain {
     }
 
     async fn attempt(&self, claim: &Claim) -> Result<Answer> {
-        let failed = |failure: Failure| failure.into_error("take the lock");
-        let directory = self.0.directory(&claim.name);
+        let failed = |error: RequestError| error.into_error("take the lock");
+        let directory = self.directory(&claim.name);
         let session = self.0.sessions.usable().await.map_err(failed)?;
-        let sent_before = self.0.book.was_sent(claim.id, session.id());
+        let sent_before = self.0.claims.was_sent(claim.id, session.id());
         if sent_before
             && let Some(node) = self.find(&session, &directory, claim.id).await.map_err(failed)?
             && node.session == session.id()
         {
             let token = token_of(node.token);
-            self.0.book.moved(claim.id, node);
-            self.0.book.renewed(claim.id, claim.ttl);
+            self.0.claims.moved(claim.id, node);
+            self.0.claims.renewed(claim.id, claim.ttl);
             return Ok(Answer::GrantedOn(Grant { token }, session.lifeline().clone()));
         }
         self.take(&session, claim, &directory).await
     }
 
     async fn changed(&self, claim: &Claim, _free_in: Option<Duration>) -> Result<()> {
-        let failed = |failure: Failure| failure.into_error("watch the holder");
-        let path = format!("{}/{PLAIN_NODE}", self.0.directory(&claim.name));
+        let failed = |error: RequestError| error.into_error("watch the holder");
+        let path = format!("{}/{HOLDER_NODE}", self.directory(&claim.name));
         let session = self.0.sessions.usable().await.map_err(failed)?;
-        let bell = Bell::default();
-        let mut batch = session.batch();
-        let answer = batch.watch(&path, &bell);
-        batch.send();
-        match answer.within(self.0.limit()).await {
-            Ok(_) => {}
-            Err(Failure::Refused(code::NO_NODE)) => return Ok(()),
-            Err(failure) => return Err(failed(failure)),
-        }
-        tokio::select! {
-            () = bell.notified() => {}
-            () = session.over() => {}
-            () = tokio::time::sleep(SLOW_POLL) => {}
-        }
-        Ok(())
+        wait_for(&session, &[path], self.0.limit()).await.map(drop).map_err(failed)
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
@@ -197,13 +189,13 @@ impl Race for ZooKeeperPlain {
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
-        let directory = self.0.directory(&claim.name);
-        let mut tries = Tries::few();
+        let directory = self.directory(&claim.name);
+        let mut tries = Retries::few();
         loop {
             match self.leave_once(claim, &directory).await {
-                Err(failure) if tries.again_after(&failure) => {}
+                Err(error) if tries.again_after(&error) => {}
                 left => {
-                    let left = left.map_err(|failure| failure.into_error("free the lock"))?;
+                    let left = left.map_err(|error| error.into_error("free the lock"))?;
                     self.0.forget(claim.id);
                     return Ok(left);
                 }
@@ -212,22 +204,22 @@ impl Race for ZooKeeperPlain {
     }
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
-        let mut tries = Tries::few();
+        let mut tries = Retries::few();
         loop {
             match self.list_once(prefix, at_most).await {
-                Err(failure) if tries.again_after(&failure) => {}
-                locks => return locks.map_err(|failure| failure.into_error("list locks")),
+                Err(error) if tries.again_after(&error) => {}
+                locks => return locks.map_err(|error| error.into_error("list locks")),
             }
         }
     }
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
-        let directory = self.0.directory(name);
-        let (mut tries, mut sent) = (Tries::few(), false);
+        let directory = self.directory(name);
+        let (mut tries, mut sent) = (Retries::few(), false);
         loop {
             match self.evict_once(&directory, id, &mut sent).await {
-                Err(failure) if tries.again_after(&failure) => {}
-                evicted => return evicted.map_err(|failure| failure.into_error("evict a claim")),
+                Err(error) if tries.again_after(&error) => {}
+                evicted => return evicted.map_err(|error| error.into_error("evict a claim")),
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::jute::{Garbled, Reader, Writer};
 
-/// Numbers of requests that are not answered to anybody in particular.
+/// Numbers of messages that are no reply to a numbered request.
 pub(crate) const XID_EVENT: i32 = -1;
 pub(crate) const XID_AUTH: i32 = -4;
 pub(crate) const XID_SET_WATCHES: i32 = -8;
@@ -16,9 +16,10 @@ const OP_GET_CHILDREN: i32 = 8;
 const OP_SYNC: i32 = 9;
 const OP_CHECK: i32 = 13;
 const OP_MULTI: i32 = 14;
-/// Answers with the node's stat, but not as a step of a multi: there the server answers as to the older one.
+/// Replies with the node's stat, but not as a step of a multi: there the server replies as to the older one.
 const OP_CREATE: i32 = 15;
 const OP_CREATE_CONTAINER: i32 = 19;
+const OP_MULTI_READ: i32 = 22;
 const OP_AUTH: i32 = 100;
 const OP_SET_WATCHES: i32 = 101;
 const OP_GET_EPHEMERALS: i32 = 103;
@@ -137,6 +138,18 @@ impl Request {
         request
     }
 
+    /// The children of several nodes, in one request.
+    pub(crate) fn children_of_all<'a>(paths: impl Iterator<Item = &'a str>) -> Self {
+        let mut request = Self::new(0, OP_MULTI_READ);
+        for path in paths {
+            multi_header(&mut request.0, OP_GET_CHILDREN, false);
+            request.0.text(path);
+            request.0.bool(false);
+        }
+        multi_header(&mut request.0, -1, true);
+        request
+    }
+
     pub(crate) fn close() -> Self {
         Self::new(0, OP_CLOSE)
     }
@@ -149,7 +162,7 @@ impl Request {
         request
     }
 
-    /// Sets the data watches again after a reconnect; the server answers at once for what has changed since.
+    /// Sets the data watches again after a reconnect; the server notifies at once of what has changed since.
     pub(crate) fn set_watches<'a>(last_zxid: i64, paths: impl ExactSizeIterator<Item = &'a str>) -> Self {
         let mut request = Self::new(XID_SET_WATCHES, OP_SET_WATCHES);
         request.0.long(last_zxid);
@@ -256,7 +269,7 @@ fn create(writer: &mut Writer, path: &str, data: &[u8], acl: &[Acl], mode: Mode)
 }
 
 /// The first message of a connection.
-pub(crate) fn hello(last_zxid: i64, timeout_ms: i32, session: i64, password: &[u8]) -> Vec<u8> {
+pub(crate) fn connect(last_zxid: i64, timeout_ms: i32, session: i64, password: &[u8]) -> Vec<u8> {
     let mut writer = Writer::default();
     writer.int(0);
     writer.int(0);
@@ -269,15 +282,15 @@ pub(crate) fn hello(last_zxid: i64, timeout_ms: i32, session: i64, password: &[u
     with_length(writer.0)
 }
 
-/// The server's answer to [`hello`]. Session zero: the session asked for has expired.
+/// The server's reply to [`connect`]. Session zero: the requested session has expired.
 #[derive(Debug, Clone)]
-pub(crate) struct Welcome {
+pub(crate) struct ConnectReply {
     pub(crate) timeout_ms: i32,
     pub(crate) session: i64,
     pub(crate) password: Vec<u8>,
 }
 
-impl Welcome {
+impl ConnectReply {
     pub(crate) fn read(body: &[u8]) -> Result<Self, Garbled> {
         let mut reader = Reader(body);
         reader.int()?;
@@ -335,7 +348,7 @@ pub(crate) enum Outcome {
     Created(String),
     Touched(Stat),
     Done,
-    /// The step at fault has its own code; those after it say 'rolled back'.
+    /// The refused step has its own code; those after it say 'rolled back'.
     Failed(i32),
 }
 
@@ -351,6 +364,24 @@ pub(crate) fn read_multi(reader: &mut Reader<'_>) -> Result<Vec<Outcome>, Garble
             OP_SET_DATA => Outcome::Touched(read_stat(reader)?),
             OP_DELETE | OP_CHECK => Outcome::Done,
             -1 => Outcome::Failed(reader.int()?),
+            _ => return Err(Garbled),
+        });
+    }
+}
+
+/// The children of each node that [`Request::children_of_all`] names, or the code of the refusal.
+pub(crate) fn read_children_of_all(
+    reader: &mut Reader<'_>,
+) -> Result<Vec<Result<Vec<String>, i32>>, Garbled> {
+    let mut all = Vec::new();
+    loop {
+        let (operation, done, _) = (reader.int()?, reader.bool()?, reader.int()?);
+        if done {
+            return Ok(all);
+        }
+        all.push(match operation {
+            OP_GET_CHILDREN => Ok(reader.texts()?),
+            -1 => Err(reader.int()?),
             _ => return Err(Garbled),
         });
     }

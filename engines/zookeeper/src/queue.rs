@@ -1,14 +1,13 @@
 //! The fair style: claims are ephemeral sequential nodes, and each waits for those that block it.
 
-use crate::book::Node;
-use crate::common::{Common, check_owner, view};
-use crate::content::Content;
-use crate::failure::{Failure, Tries, code};
+use crate::claims::Node;
+use crate::client::{Client, check_owner};
+use crate::error::{RequestError, Retries, code};
 use crate::keys::NodeName;
 use crate::protocol::{self, Mode, Request, Step};
-use crate::session::all_done;
-use crate::sessions::Sessions;
-use crate::tree;
+use crate::session::{Sessions, all_done};
+use crate::view::{self, Content};
+use crate::wake::{Woken, wait_for};
 use lockkeeper_core::{
     Abilities, Ahead, Claim, ClaimId, Clock, Demand, Joined, Kept, Left, LockName, LockView, Place, Queue,
     Renewal, Result,
@@ -18,56 +17,56 @@ use std::time::Duration;
 
 /// The fair style on one ensemble.
 #[derive(Debug)]
-pub(crate) struct ZooKeeperQueue(pub(crate) Arc<Common>);
+pub(crate) struct ZooKeeperQueue(pub(crate) Arc<Client>);
 
 impl ZooKeeperQueue {
     pub(crate) fn new(sessions: Sessions) -> Self {
-        Self(Common::start(sessions))
+        Self(Client::start(sessions))
     }
 
     /// As Curator does it: a node of the new kind with the old one's sequence. Both steps in one, so that the
     /// claim is never twice in the queue, nor not at all.
-    async fn shrink_once(&self, claim: &Claim, to: Demand) -> Result<(), Failure> {
+    async fn shrink_once(&self, claim: &Claim, to: Demand) -> Result<(), RequestError> {
         let settings = self.0.sessions.settings();
-        let node = self.0.book.node(claim.id).ok_or(Failure::Expired)?;
-        let session = self.0.sessions.living(node.session).ok_or(Failure::Expired)?;
+        let node = self.0.claims.node(claim.id).ok_or(RequestError::Expired)?;
+        let session = self.0.sessions.living(node.session).ok_or(RequestError::Expired)?;
         session.connected(self.0.limit()).await?;
-        let (directory, sequence) = node.place().ok_or(Failure::Expired)?;
+        let (directory, sequence) = node.place().ok_or(RequestError::Expired)?;
         let path = format!("{directory}/{}{sequence}", settings.naming.prefix(claim.id, to));
         let data = Content::of(claim, to, Some(node.token));
         let steps = [
             Step::Create { path: &path, data: &data, acl: &settings.acl, mode: Mode::Ephemeral },
             Step::Delete { path: &node.path },
         ];
-        self.0.book.moving(claim.id);
-        let mut batch = session.batch();
-        let replaced = batch.add(Request::multi(&steps), protocol::read_multi);
-        let stat = batch.add(Request::exists(&path), protocol::read_stat);
-        batch.send();
+        self.0.claims.moving(claim.id);
+        let mut requests = session.requests();
+        let replaced = requests.add(Request::multi(&steps), protocol::read_multi);
+        let stat = requests.add(Request::exists(&path), protocol::read_stat);
+        requests.send();
         match replaced.within(self.0.limit()).await.and_then(all_done) {
-            // Or an earlier try was done, and its answer lost.
-            Ok(_) | Err(Failure::Refused(code::NODE_EXISTS)) => {}
-            Err(failure) => return Err(failure),
+            // Or an earlier try was done, and its reply lost.
+            Ok(_) | Err(RequestError::Refused(code::NODE_EXISTS)) => {}
+            Err(error) => return Err(error),
         }
         let stat = stat.within(self.0.limit()).await?;
         check_owner(&session, &stat)?;
-        self.0.book.moved(claim.id, Node { path, czxid: stat.czxid, ..node });
+        self.0.claims.moved(claim.id, Node { path, czxid: stat.czxid, ..node });
         Ok(())
     }
 
-    async fn list_once(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>, Failure> {
+    async fn list_once(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>, RequestError> {
         let (limit, chroot) = (self.0.limit(), &self.0.sessions.settings().chroot);
         let session = self.0.sessions.usable().await?;
         let is_wanted = |child: &str| NodeName::parse(child).is_some();
-        let found = tree::find(&session, chroot, prefix, is_wanted, limit).await?;
+        let found = view::find(&session, chroot, prefix, is_wanted, limit).await?;
         let mut locks = Vec::new();
         for lock in found.into_iter().take(at_most) {
-            let nodes = tree::read_all(&session, &lock.directory, &lock.claims, limit).await?;
+            let nodes = view::read_all(&session, &lock.directory, &lock.claims, limit).await?;
             let mut claims: Vec<_> = nodes
                 .into_iter()
                 .filter_map(|(name, data, stat)| {
                     let node = NodeName::parse(&name)?;
-                    Some((node.sequence, view(&name, node.demand, &data, &stat)))
+                    Some((node.sequence, view::claim(&name, node.demand, &data, &stat)))
                 })
                 .collect();
             claims.sort_by(|(one, _), (other, _)| one.order(*other));
@@ -94,38 +93,37 @@ impl Queue for ZooKeeperQueue {
     }
 
     async fn join(&self, claim: &Claim) -> Result<Joined> {
-        let failed = |failure: Failure| failure.into_error("join the queue");
+        let failed = |error: RequestError| error.into_error("join the queue");
         let directory = self.0.directory(&claim.name);
         let session = self.0.sessions.usable().await.map_err(failed)?;
-        if self.0.book.was_sent(claim.id, session.id()) {
-            if let Some((node, children)) =
+        if self.0.claims.was_sent(claim.id, session.id())
+            && let Some((node, children)) =
                 self.find_again(&session, claim, &directory).await.map_err(failed)?
-            {
-                return self.joined(&session, claim, &node, &children).await;
-            }
-        } else if let Some(last) = self.0.recent.take(&directory, session.id(), session.latest_zxid())
-            && let Some(joined) = self.create_next(&session, claim, &directory, last).await?
         {
-            return Ok(joined);
+            return self.joined(&session, claim, &node, &children).await;
         }
         self.create_and_look(&session, claim, &directory).await
     }
 
     async fn changed(&self, claim: &Claim, _place: Place, seen: Ahead) -> Result<Ahead> {
-        let node = self.0.book.node(claim.id).ok_or_else(|| claim.gone())?;
+        let failed = |error: RequestError| match error {
+            RequestError::Expired => claim.gone(),
+            other => other.into_error("watch the claims ahead"),
+        };
+        let node = self.0.claims.node(claim.id).ok_or_else(|| claim.gone())?;
         let session = self.0.sessions.living(node.session).ok_or_else(|| claim.gone())?;
-        let mut blockers = self.0.book.take_blockers(claim.id);
+        let mut blockers = self.0.claims.take_blockers(claim.id);
         loop {
+            session.connected(self.0.limit()).await.map_err(failed)?;
             if !blockers.is_empty() {
-                self.wait_for(&session, claim, &blockers).await?;
+                if wait_for(&session, &blockers, self.0.limit()).await.map_err(failed)? == Woken::Over {
+                    return Err(claim.gone());
+                }
+                session.connected(self.0.limit()).await.map_err(failed)?;
             }
-            session.connected(self.0.limit()).await.map_err(|failure| match failure {
-                Failure::Expired => claim.gone(),
-                other => other.into_error("look at the queue"),
-            })?;
             let look = self.look(&session, claim, &node).await?;
             if look.ahead < seen || look.blockers.is_empty() {
-                self.0.book.waits_for(claim.id, look.blockers);
+                self.0.claims.waits_for(claim.id, look.blockers);
                 return Ok(look.ahead);
             }
             blockers = look.blockers;
@@ -137,12 +135,12 @@ impl Queue for ZooKeeperQueue {
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
-        let mut tries = Tries::few();
+        let mut tries = Retries::few();
         loop {
             match self.leave_once(claim).await {
-                Err(failure) if tries.again_after(&failure) => {}
+                Err(error) if tries.again_after(&error) => {}
                 left => {
-                    let left = left.map_err(|failure| failure.into_error("leave the queue"))?;
+                    let left = left.map_err(|error| error.into_error("leave the queue"))?;
                     self.0.forget(claim.id);
                     return Ok(left);
                 }
@@ -151,33 +149,33 @@ impl Queue for ZooKeeperQueue {
     }
 
     async fn shrink(&self, claim: &Claim, to: Demand) -> Result<()> {
-        let mut tries = Tries::few();
+        let mut tries = Retries::few();
         loop {
             match self.shrink_once(claim, to).await {
-                Err(failure) if tries.again_after(&failure) => {}
-                Err(Failure::Refused(code::NO_NODE) | Failure::Expired) => return Err(claim.gone()),
-                done => return done.map_err(|failure| failure.into_error("downgrade")),
+                Err(error) if tries.again_after(&error) => {}
+                Err(RequestError::Refused(code::NO_NODE) | RequestError::Expired) => return Err(claim.gone()),
+                done => return done.map_err(|error| error.into_error("downgrade")),
             }
         }
     }
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
-        let mut tries = Tries::few();
+        let mut tries = Retries::few();
         loop {
             match self.list_once(prefix, at_most).await {
-                Err(failure) if tries.again_after(&failure) => {}
-                locks => return locks.map_err(|failure| failure.into_error("list locks")),
+                Err(error) if tries.again_after(&error) => {}
+                locks => return locks.map_err(|error| error.into_error("list locks")),
             }
         }
     }
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
         let directory = self.0.directory(name);
-        let (mut tries, mut sent) = (Tries::few(), false);
+        let (mut tries, mut sent) = (Retries::few(), false);
         loop {
             match self.evict_once(&directory, id, &mut sent).await {
-                Err(failure) if tries.again_after(&failure) => {}
-                evicted => return evicted.map_err(|failure| failure.into_error("evict a claim")),
+                Err(error) if tries.again_after(&error) => {}
+                evicted => return evicted.map_err(|error| error.into_error("evict a claim")),
             }
         }
     }

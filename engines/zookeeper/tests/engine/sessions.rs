@@ -1,8 +1,6 @@
 //! Sessions that break, expire, move to another server or are watched by many, on real servers.
 
-mod common;
-
-use common::{PATIENCE, connect, keeper_with, server, unique};
+use crate::common::{PATIENCE, connect, keeper_with, server, unique};
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{Guard, Keeper, LockView, State};
 use lockkeeper_testkit::{Proxy, ZooKeeper, wait_until};
@@ -114,6 +112,47 @@ async fn a_server_that_hangs_makes_a_hold_uncertain_and_then_lost() {
     until_state(&guard, State::Lost, PATIENCE).await;
     own.servers()[0].resume();
     assert_eq!(guard.state(), State::Lost);
+}
+
+/// The silence is judged by the connection: nobody waits for a reply when it begins, and nothing tells the client.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_half_open_connection_is_replaced_before_its_holds_are_lost() {
+    const TTL: Duration = Duration::from_secs(4);
+    let holds = async |query: &str| {
+        let proxy = proxy_to(server());
+        let keeper = through(&proxy, query, TTL).await;
+        let guard = keeper.mutex(unique("half-open")).lock().await.unwrap();
+        for half_open in [Proxy::half_open, Proxy::half_open_for_clients] {
+            half_open(&proxy);
+            // Trust ends after two thirds of it.
+            tokio::time::sleep(TTL).await;
+            assert_eq!(guard.state(), State::Held, "{query}");
+        }
+        guard.release().await.unwrap();
+    };
+    tokio::join!(holds(""), holds("?style=plain"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_behind_a_half_open_connection_is_granted_over_the_next_one() {
+    for query in ["", "?style=plain"] {
+        let proxy = proxy_to(server());
+        let keeper = through(&proxy, query, Duration::from_secs(4)).await;
+        let other = keeper_with(query).await;
+        let name = unique("half-open-waiter");
+        let blocker = other.mutex(&name).lock().await.unwrap();
+        let waiting = tokio::spawn({
+            let mutex = keeper.mutex(&name);
+            async move { mutex.lock().await }
+        });
+        // Until it has its watch.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        proxy.half_open();
+        blocker.release().await.unwrap();
+        let guard = timeout(Duration::from_secs(8), waiting).await.expect("a grant").unwrap().unwrap();
+        assert!(other.mutex(&name).try_lock().await.unwrap().is_none());
+        guard.release().await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

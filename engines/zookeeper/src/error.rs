@@ -1,9 +1,9 @@
-//! What can go wrong with a request, and what that means for locks.
+//! Errors of requests, and what they mean for locks.
 
 use crate::jute::Garbled;
 use lockkeeper_core::Error;
 
-/// How this engine is called in errors.
+/// The name of this engine in errors.
 pub(crate) const ENGINE: &str = "zookeeper";
 
 /// Codes of the server that locks tell apart.
@@ -20,17 +20,17 @@ pub(crate) mod code {
     pub(crate) const UNIMPLEMENTED: i32 = -6;
 }
 
-/// Why a request has no good answer.
+/// Why a request has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum RequestError {
     /// The server refused it; nothing has changed.
-    #[error("{}", refusal(*.0))]
+    #[error("{}", text_of(*.0))]
     Refused(i32),
     /// It was not sent.
     #[error("not connected: {0}")]
     NotSent(String),
-    /// It was sent, and the answer is missing: it may or may not have been done.
-    #[error("no answer: {0}")]
+    /// It was sent, and the reply is missing: it may or may not have been done.
+    #[error("no reply: {0}")]
     Unknown(String),
     /// The session is over, with every node it had made.
     #[error("the session is over")]
@@ -40,7 +40,7 @@ pub(crate) enum Failure {
     AuthFailed,
 }
 
-impl Failure {
+impl RequestError {
     /// As the error of a lock; finishes the sentence 'could not …'.
     pub(crate) fn into_error(self, doing: &'static str) -> Error {
         match self {
@@ -59,27 +59,27 @@ impl Failure {
 }
 
 /// How often something is sent again that does no harm when it is done twice.
-pub(crate) struct Tries(u32);
+pub(crate) struct Retries(u32);
 
-impl Tries {
+impl Retries {
     pub(crate) fn few() -> Self {
         Self(3)
     }
 
-    /// Whether to try again after this failure: the connection was lost, and another is made meanwhile.
-    pub(crate) fn again_after(&mut self, failure: &Failure) -> bool {
+    /// Whether to try again after this error: the connection was lost, and another is made meanwhile.
+    pub(crate) fn again_after(&mut self, error: &RequestError) -> bool {
         self.0 -= 1;
-        self.0 > 0 && matches!(failure, Failure::NotSent(_) | Failure::Unknown(_))
+        self.0 > 0 && matches!(error, RequestError::NotSent(_) | RequestError::Unknown(_))
     }
 }
 
-impl From<Garbled> for Failure {
+impl From<Garbled> for RequestError {
     fn from(garbled: Garbled) -> Self {
         Self::Unknown(garbled.to_string())
     }
 }
 
-fn refusal(code: i32) -> String {
+fn text_of(code: i32) -> String {
     let text = match code {
         code::NO_NODE => "the node does not exist",
         code::NO_AUTH => "not authorised: see the parameters 'auth' and 'acl'",
@@ -93,7 +93,7 @@ fn refusal(code: i32) -> String {
         code::AUTH_FAILED => "the authentication failed",
         code::BAD_ARGUMENTS => "bad arguments: the name has characters that ZooKeeper does not allow",
         code::UNIMPLEMENTED => "the server is too old: ZooKeeper 3.5.3 or newer is needed",
-        _ => return format!("the server answered with code {code}"),
+        _ => return format!("the server replied with code {code}"),
     };
     text.to_owned()
 }

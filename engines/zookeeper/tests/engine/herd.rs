@@ -1,8 +1,6 @@
 //! What a wait and a hand-over cost the server, by the server's own counters.
 
-mod common;
-
-use common::{PATIENCE, connect, unique};
+use crate::common::{PATIENCE, connect, unique};
 use lockkeeper_core::{Guard, Keeper, State};
 use lockkeeper_testkit::{ZooKeeper, wait_until};
 use std::time::Duration;

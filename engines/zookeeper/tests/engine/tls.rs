@@ -1,8 +1,6 @@
 //! TLS: a server with a certificate of a private authority is trusted, another is not.
 
-mod common;
-
-use common::{PATIENCE, connect, unique};
+use crate::common::{PATIENCE, connect, unique};
 use lockkeeper_testkit::ZooKeeper;
 use std::process::Command;
 use std::time::Duration;

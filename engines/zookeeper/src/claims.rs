@@ -14,7 +14,7 @@ pub(crate) struct Node {
     pub(crate) path: String,
     /// The transaction that made it, which tells it from a later node at the same path.
     pub(crate) czxid: i64,
-    /// Plain style: the directory's version as this hold has set it.
+    /// Style 'plain': the directory's version as this hold has set it.
     pub(crate) version: Option<i32>,
     /// The fencing token: the czxid of the claim's first node, which a downgrade replaces.
     pub(crate) token: i64,
@@ -33,14 +33,12 @@ impl Node {
 pub(crate) struct Record {
     pub(crate) session: i64,
     pub(crate) node: Option<Node>,
-    /// A create was sent on this connection of the session, and its answer has not been seen (Law 4).
+    /// A create was sent on this connection of the session, and its reply has not been seen (Law 4).
     pub(crate) doubt: Option<u64>,
-    /// A downgrade was sent, and its answer has not been seen: the node may be another by now.
+    /// A downgrade was sent, and its reply has not been seen: the node may be another by now.
     pub(crate) moving: bool,
-    /// A delete was sent, and its answer has not been seen.
+    /// A delete was sent, and its reply has not been seen.
     pub(crate) leaving: bool,
-    /// No other claim stood in its directory when it joined.
-    pub(crate) alone: bool,
     /// Paths of the nodes it waits for, as of its last look.
     pub(crate) blockers: Vec<String>,
     /// When it lapses unless its keeper renews it.
@@ -49,9 +47,9 @@ pub(crate) struct Record {
 
 /// The claims of this engine, by id.
 #[derive(Debug, Default)]
-pub(crate) struct Book(Mutex<HashMap<ClaimId, Record>>);
+pub(crate) struct Claims(Mutex<HashMap<ClaimId, Record>>);
 
-impl Book {
+impl Claims {
     fn records(&self) -> MutexGuard<'_, HashMap<ClaimId, Record>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,7 +81,6 @@ impl Book {
             doubt: None,
             moving: false,
             leaving: false,
-            alone: false,
             blockers: Vec::new(),
             lapses_at: Moment::NEVER,
         });
@@ -93,7 +90,7 @@ impl Book {
         record.doubt.get_or_insert(epoch);
     }
 
-    /// The create sent last was answered; no doubt is left unless there was one before it.
+    /// The create sent last has its reply; no doubt is left unless there was one before it.
     pub(crate) fn made(&self, id: ClaimId, node: Node, epoch: u64) {
         if let Some(record) = self.records().get_mut(&id) {
             record.doubt = record.doubt.filter(|doubt| *doubt != epoch);
@@ -145,12 +142,6 @@ impl Book {
         let records = self.records();
         let lapsed = records.iter().filter(|(_, record)| record.lapses_at <= now);
         lapsed.filter_map(|(id, record)| Some((*id, record.node.clone()?))).collect()
-    }
-
-    pub(crate) fn is_alone(&self, id: ClaimId) {
-        if let Some(record) = self.records().get_mut(&id) {
-            record.alone = true;
-        }
     }
 
     pub(crate) fn waits_for(&self, id: ClaimId, blockers: Vec<String>) {

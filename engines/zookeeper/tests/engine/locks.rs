@@ -1,8 +1,6 @@
 //! The ZooKeeper engine's locks on one real server.
 
-mod common;
-
-use common::{PATIENCE, keeper, keeper_with, unique};
+use crate::common::{PATIENCE, keeper, keeper_with, unique};
 use lockkeeper_core::{Error, Standing, State};
 use std::time::Duration;
 use tokio::time::timeout;

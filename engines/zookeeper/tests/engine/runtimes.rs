@@ -1,12 +1,33 @@
-//! A keeper's session and the runtimes that read its answers: one that stands still or ends costs no lock and hides no loss.
+//! A keeper's session and the runtimes of its callers: one that stands still or ends costs no lock and hides no loss.
 
-mod common;
-
-use common::{PATIENCE, connect, server, unique};
+use crate::common::{PATIENCE, connect, server, unique};
 use lockkeeper_core::{Guard, Keeper, State};
 use lockkeeper_testkit::{ZooKeeper, wait_until};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
+
+#[path = "../../../../crates/conformance/cases/runtimes.rs"]
+#[allow(dead_code)]
+mod cases;
+
+/// The cases of every server, on both styles.
+mod every {
+    use super::cases;
+    use crate::common::server;
+
+    cases::on_every_server!(server(), &["queue", "plain"]);
+
+    /// The session's connection is the background's, so that a caller needs timers only.
+    #[test]
+    fn a_runtime_without_io_can_lock() {
+        let bare = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        for style in ["queue", "plain"] {
+            let keeper = cases::runtime().block_on(cases::keeper(&server().url(), style));
+            let pair = async { keeper.mutex("without-io").lock().await?.release().await };
+            bare.block_on(pair).expect("a grant and a release");
+        }
+    }
+}
 
 const TTL: Duration = Duration::from_secs(6);
 
@@ -19,31 +40,12 @@ async fn keeper(server: &ZooKeeper) -> Keeper {
     connect(&server.url(), TTL).await.expect("a keeper")
 }
 
-/// Locks so often that this runtime reads the answers itself, and once more.
+/// Locks and releases several times, then locks.
 async fn lock(keeper: &Keeper, name: &str) -> Guard {
     for _ in 0..20 {
         keeper.mutex(name).lock().await.expect("a grant").release().await.expect("a release");
     }
     keeper.mutex(name).lock().await.expect("a grant")
-}
-
-#[test]
-fn a_lock_outlives_the_runtime_it_was_taken_on() {
-    let (here, elsewhere, name) = (runtime(), runtime(), unique("outlives"));
-    let guard = here.block_on(async { lock(&keeper(server()).await, &name).await });
-    let stays = |while_it: &str| {
-        std::thread::sleep(TTL + TTL / 4);
-        assert_eq!(guard.state(), State::Held, "while the runtime {while_it}");
-    };
-    stays("stands still");
-    drop(here);
-    stays("is gone");
-    elsewhere.block_on(async {
-        let other = keeper(server()).await;
-        assert!(other.mutex(&name).try_lock().await.expect("an answer").is_none());
-        guard.release().await.expect("a release");
-        assert!(other.mutex(&name).try_lock().await.expect("an answer").is_some());
-    });
 }
 
 #[test]
@@ -57,7 +59,7 @@ fn a_loss_is_told_while_the_runtime_stands_still() {
 }
 
 #[test]
-fn a_runtime_that_stands_still_holds_up_nobody_elses_answers() {
+fn a_runtime_that_stands_still_holds_up_no_other_runtime() {
     let (here, elsewhere, name) = (runtime(), runtime(), unique("shared"));
     let keeper = here.block_on(keeper(server()));
     let guard = here.block_on(lock(&keeper, &name));
@@ -67,7 +69,7 @@ fn a_runtime_that_stands_still_holds_up_nobody_elses_answers() {
             async move { mutex.lock().await.expect("a grant") }
         });
         let others = tokio::time::timeout(PATIENCE, lock(&keeper, &unique("others"))).await;
-        others.expect("answers").release().await.expect("a release");
+        others.expect("replies").release().await.expect("a release");
         // The release goes on in the background.
         drop(guard);
         let guard = tokio::time::timeout(PATIENCE, waits).await.expect("a grant in time").expect("no panic");
@@ -77,15 +79,15 @@ fn a_runtime_that_stands_still_holds_up_nobody_elses_answers() {
 
 #[test]
 fn many_runtimes_take_turns_with_one_session() {
-    let home = runtime();
-    let keeper = home.block_on(keeper(server()));
+    let first = runtime();
+    let keeper = first.block_on(keeper(server()));
     let name = unique("turns");
     let threads: Vec<_> = (0..3)
         .map(|number| {
             let (keeper, name) = (keeper.clone(), format!("{name}/{number}"));
             std::thread::spawn(move || {
                 for _ in 0..10 {
-                    // Each time another one, which ends while it may be the one that reads.
+                    // Each time another one, which ends right after its grant.
                     let guard = runtime().block_on(lock(&keeper, &name));
                     assert_eq!(guard.state(), State::Held);
                     drop(guard);
@@ -94,12 +96,4 @@ fn many_runtimes_take_turns_with_one_session() {
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
-}
-
-#[test]
-fn a_runtime_without_io_can_lock_as_well() {
-    let (home, bare) = (runtime(), Builder::new_current_thread().enable_time().build().expect("a runtime"));
-    let keeper = home.block_on(keeper(server()));
-    let guard = bare.block_on(async { tokio::time::timeout(PATIENCE, lock(&keeper, &unique("bare"))).await });
-    assert_eq!(guard.expect("a grant in time").state(), State::Held);
 }

@@ -4,6 +4,8 @@
 #   release         answers 'released'
 #   count FILE N    N times: acquire, raise the number in the file without any protection, release; 'counted'
 #   pairs MS N      N threads acquire and release locks of their own for so long; answers how often
+#   write TEXT      makes the path's node, with this text as its data; answers 'written'
+#   read            answers with the node's data and version
 #
 # The patterns are those of other clients' names that kazoo is to count as contenders.
 
@@ -47,6 +49,12 @@ def obey(command, *words):
         end = time.monotonic() + int(words[0]) / 1000
         with ThreadPoolExecutor(int(words[1])) as threads:
             return str(sum(threads.map(lambda number: pairs(number, end), range(int(words[1])))))
+    if command == "write":
+        client.create(path, words[0].encode(), makepath=True)
+        return "written"
+    if command == "read":
+        data, stat = client.get(path)
+        return f"{data.decode()} version {stat.version}"
     raise ValueError(command)
 
 

@@ -1,11 +1,7 @@
 //! We and the clients people already run exclude each other, in order, whoever holds first.
 
-mod common;
-#[path = "common/foreign.rs"]
-mod foreign;
-
-use common::{PATIENCE, keeper_with, server, unique};
-use foreign::Foreign;
+use crate::common::{PATIENCE, keeper_with, server, unique};
+use crate::foreign::Foreign;
 use lockkeeper_core::{Guard, Keeper, LockView, Result};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;

@@ -36,7 +36,7 @@ pub struct Foreign {
 }
 
 fn programs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/engine/programs")
 }
 
 fn class_path(classes: &Path) -> String {

@@ -1,0 +1,20 @@
+//! The ZooKeeper engine on real servers.
+
+#[path = "engine/common.rs"]
+mod common;
+#[path = "engine/data.rs"]
+mod data;
+#[path = "engine/foreign.rs"]
+mod foreign;
+#[path = "engine/herd.rs"]
+mod herd;
+#[path = "engine/interop.rs"]
+mod interop;
+#[path = "engine/locks.rs"]
+mod locks;
+#[path = "engine/runtimes.rs"]
+mod runtimes;
+#[path = "engine/sessions.rs"]
+mod sessions;
+#[path = "engine/tls.rs"]
+mod tls;
