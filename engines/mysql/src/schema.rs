@@ -1,16 +1,18 @@
 //! Creates what a style needs, unless it is there.
 
 use crate::config::Settings;
-use crate::fault::ENGINE;
-use crate::wire::Wire;
-use lockkeeper_core::{Error, Result, background};
+use crate::connection::{Guarded, Server, Work, first_row, open};
+use crate::error::{ENGINE, failed, too_late};
+use lockkeeper_core::{Error, Result};
+use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 use std::sync::Arc;
 
-const IS_THERE: &str = include_str!("sql/tables.sql");
+const IS_THERE: &str =
+    "SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = DATABASE() AND routine_name = ?";
 
 /// The statements of a file that the `mysql` program understands, too: it needs to be told where a procedure ends.
-fn statements(text: &'static str) -> Vec<String> {
+fn statements(text: &str) -> Vec<String> {
     let (mut found, mut delimiter, mut current) = (Vec::new(), ";", String::new());
     for line in text.lines().filter(|line| !line.starts_with("--")) {
         if let Some(other) = line.strip_prefix("DELIMITER ") {
@@ -27,59 +29,42 @@ fn statements(text: &'static str) -> Vec<String> {
     found
 }
 
-/// Creates the tables and procedures; needs no right to create if all is there. Gives the connection that it used.
-pub(crate) async fn create(
-    settings: &Settings,
-    text: &'static str,
-    newest: &'static str,
-) -> Result<Arc<Wire>> {
-    let wire = Wire::open(settings, background::handle()).await?;
-    let there: u64 = wire
-        .run(
-            "look for the tables",
-            Box::new(move |conn| {
-                Box::pin(async move { Ok(conn.exec_first(IS_THERE, (newest,)).await?.unwrap_or_default()) })
-            }),
-        )
-        .await?;
-    if there > 0 {
-        return Ok(wire);
+/// Creates the tables and procedures; needs no right to create if all is there. Says what the server is.
+pub(crate) async fn create(settings: Arc<Settings>, text: &'static str, newest: &'static str) -> Result<Server> {
+    let (mut conn, server) = open(&settings, &settings.driver).await?;
+    let there: Option<u64> = run(&settings, &mut conn, "look for the tables", first_row(IS_THERE, (newest,))).await?;
+    if there.is_some_and(|count| count > 0) {
+        return Ok(server);
     }
-    let created = wire
-        .run_within(
-            "create the tables",
-            settings.limits.connect,
-            Box::new(move |conn| {
-                Box::pin(async move {
-                    // One creator at a time; the lock goes with the connection.
-                    conn.query_drop("DO GET_LOCK('lockkeeper schema', 5)").await?;
-                    for statement in statements(text) {
-                        create_one(conn, &statement).await?;
-                    }
-                    Ok(())
-                })
-            }),
-        )
-        .await;
-    created.map(|()| Arc::clone(&wire)).map_err(|error| match error {
-        Error::Engine { source, temporary: false, .. } => {
-            let hint = format!(
-                "{source}; let somebody who may create them run what 'lockkeeper schema mysql' prints"
-            );
-            Error::permanent(ENGINE, "create the tables", hint)
+    let create: Work<()> = Box::new(move |conn| Box::pin(create_all(conn, text)));
+    match run(&settings, &mut conn, "create the tables", create).await {
+        Err(Error::Engine { source, temporary: false, .. }) => {
+            let hint = format!("{source}; let somebody who may create them run what 'lockkeeper schema mysql' prints");
+            Err(Error::permanent(ENGINE, "create the tables", hint))
         }
-        other => other,
-    })
+        outcome => outcome.map(|()| server),
+    }
 }
 
-async fn create_one(conn: &mut mysql_async::Conn, statement: &str) -> mysql_async::Result<()> {
+async fn run<T>(settings: &Settings, conn: &mut Guarded, doing: &'static str, work: Work<T>) -> Result<T> {
+    let limit = settings.limits.connect;
+    let done = tokio::time::timeout(limit, conn.run(&work)).await.map_err(|_| too_late(doing, limit))?;
+    done.map_err(|error| failed(doing, error))
+}
+
+async fn create_all(conn: &mut Conn, text: &'static str) -> mysql_async::Result<()> {
     const EXISTS: u16 = 1304;
     /// A statement for the other kind of server.
     const EMPTY: u16 = 1065;
-    match conn.query_drop(statement).await {
-        Err(mysql_async::Error::Server(told)) if [EXISTS, EMPTY].contains(&told.code) => Ok(()),
-        outcome => outcome,
+    // One creator at a time; the lock goes with the connection.
+    conn.query_drop("DO GET_LOCK('lockkeeper schema', 5)").await?;
+    for statement in statements(text) {
+        match conn.query_drop(statement).await {
+            Err(mysql_async::Error::Server(error)) if [EXISTS, EMPTY].contains(&error.code) => {}
+            outcome => outcome?,
+        }
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ CREATE PROCEDURE lockkeeper_advisory_key(p_name VARBINARY(640), OUT o_key VARCHA
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_full VARBINARY(800) DEFAULT CONCAT(DATABASE(), '/', p_name);
-    SET o_key = IF(LENGTH(v_full) <= 61 AND CONVERT(v_full USING utf8mb4) REGEXP BINARY '^[a-z0-9._/-]+$',
+    SET o_key = IF(LENGTH(v_full) <= 61 AND CONVERT(v_full USING utf8mb4) COLLATE utf8mb4_bin REGEXP '^[a-z0-9._/-]+$',
         CONCAT('lk:', v_full), CONCAT('lk:', LEFT(SHA2(v_full, 256), 60)));
 END //
 
