@@ -64,6 +64,25 @@ macro_rules! cases {
     };
 }
 
+/// The cases that run over TLS in every test run: one of each kind of request, wait and loss, and a reconnect.
+pub(crate) const OVER_TLS: &[&str] = &[
+    "exclusion::one_holder_at_a_time_under_contention",
+    "order::first_come_first_served",
+    "trying::a_try_leaves_nothing_behind",
+    "trying::a_timed_wait_ends_without_the_lock",
+    "reading::a_writer_waits_for_every_reader",
+    "permits::never_more_than_the_limit",
+    "leases::a_hold_outlives_many_ttls",
+    "leases::a_waiter_outlives_many_ttls",
+    "dropping::a_future_dropped_at_any_await_point_leaves_nothing",
+    "dropping::a_dropped_guard_frees_the_lock",
+    "loss::an_evicted_hold_is_lost_and_frees_the_lock",
+    "tokens::grow_with_every_grant",
+    "tokens::grow_after_a_restart",
+    "processes::a_killed_holder_frees_the_lock",
+    "looking::a_holder_is_shown_with_its_token",
+];
+
 /// Every case there is.
 pub(crate) fn all() -> Vec<Case> {
     cases![
@@ -155,5 +174,11 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn every_case_over_tls_exists() {
+        let names: Vec<_> = super::all().iter().map(|case| case.name).collect();
+        assert!(super::OVER_TLS.iter().all(|name| names.contains(name)));
     }
 }

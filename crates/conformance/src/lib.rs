@@ -11,6 +11,8 @@
 //! }
 //! ```
 //!
+//! A [`Program`] runs several suites in one test program: styles, topologies, and the same over TLS.
+//!
 //! Every case is a test of its own name. A case that needs an ability the engine does not have is no test of it and
 //! is named with the reason before the tests; so is one the engine's author left out with [`Suite::cannot`]. That
 //! what a style lacks is refused properly is a case of its own.
@@ -21,7 +23,9 @@ pub mod checker;
 pub mod faulty;
 pub mod helper;
 pub mod history;
+mod program;
 mod recording;
 mod suite;
 
+pub use program::Program;
 pub use suite::{Subject, Suite};

@@ -1,25 +1,27 @@
-//! The runner: one table of cases, each its own named test, on one engine and style.
+//! One engine and style under test: what is started for it, and which cases run on it.
 
 use crate::bench::Bench;
 use crate::cases::{self, Case};
-use crate::helper;
-use libtest_mimic::{Arguments, Trial};
+use crate::program::Program;
+use libtest_mimic::Trial;
 use lockkeeper::Abilities;
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a case may take before it counts as stuck.
 const CASE_LIMIT: Duration = Duration::from_secs(180);
+/// With this variable set, every case reports how long it took.
+const TIMES: &str = "LOCKKEEPER_TEST_TIMES";
 
 /// A running engine under test: its URL and whatever must stay alive with it.
 pub struct Subject {
     pub(crate) url: String,
     pub(crate) short_ttl: Duration,
     pub(crate) restart: Option<Box<dyn Fn() + Send + Sync>>,
-    /// Dropped with the process; the servers.
+    /// The servers. Dropped after the last case of the suite.
     _kept: Vec<Box<dyn Any + Send + Sync>>,
 }
 
@@ -41,7 +43,19 @@ impl Subject {
         self
     }
 
-    /// Keeps something alive as long as the tests run: the server.
+    /// Calls `action` on a thread of its own, again and again with a pause of `every` before each call, until the
+    /// last case of the suite has ended: for faults that happen while the cases run.
+    pub fn meanwhile(self, every: Duration, mut action: impl FnMut() + Send + 'static) -> Self {
+        let (running, ended) = mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                action();
+            }
+        });
+        self.keep(running)
+    }
+
+    /// Keeps something alive as long as the suite runs: the server.
     pub fn keep(mut self, kept: impl Any + Send + Sync) -> Self {
         self._kept.push(Box::new(kept));
         self
@@ -49,6 +63,7 @@ impl Subject {
 }
 
 /// The suite for one engine and style.
+#[derive(Clone)]
 pub struct Suite {
     abilities: Abilities,
     cannot: Vec<(&'static str, &'static str)>,
@@ -78,59 +93,53 @@ impl Suite {
         self
     }
 
-    /// Runs the cases that the command line asks for. The engine is started when the first one needs it.
+    /// Runs the cases that the command line selects, as the only suite of the test program. The engine is started
+    /// when the first case needs it. Use a [`Program`] for several suites.
     pub fn run(self, start: impl FnOnce() -> Subject + Send + 'static) -> ExitCode {
-        if helper::is_asked_for() {
-            return helper::run();
-        }
-        let mut arguments = Arguments::from_args();
-        let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() * self.per_core);
-        arguments.test_threads.get_or_insert(threads);
-        let started = Arc::new(Started {
-            subject: OnceLock::new(),
-            start: std::sync::Mutex::new(Some(Box::new(start))),
-        });
-        let mut elsewhere: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        let mut trials = Vec::new();
-        for case in cases::all() {
-            match self.reason_against(&case) {
-                Some(reason) => elsewhere.entry(reason).or_default().push(case.name),
-                None => trials.push(self.trial(case, &started)),
-            }
-        }
-        if !arguments.list && arguments.filter.is_none() {
-            for (reason, cases) in elsewhere {
-                eprintln!("not here, since {reason}: {}", cases.join(", "));
-            }
-        }
-        libtest_mimic::run(&arguments, trials).exit_code()
+        Program::new().suite("", self, start).run()
     }
 
-    /// Why the case says nothing about this engine and style, if so.
-    fn reason_against(&self, case: &Case) -> Option<&'static str> {
+    /// How many cases of this suite run at once on each core.
+    pub(crate) fn per_core(&self) -> usize {
+        self.per_core
+    }
+
+    /// Why the case does not apply to this engine and style, if so.
+    pub(crate) fn reason_against(&self, case: &Case) -> Option<&'static str> {
         let by_author = self.cannot.iter().find(|(name, _)| *name == case.name).map(|(_, reason)| *reason);
         by_author.or_else(|| case.needs.iter().find_map(|need| need.missing(&self.abilities)))
     }
 
-    fn trial(&self, case: Case, started: &Arc<Started>) -> Trial {
+    /// The case as a named test.
+    pub(crate) fn trial(&self, name: String, case: Case, started: &Arc<Started>) -> Trial {
         let abilities = self.abilities;
         let started = Arc::clone(started);
-        Trial::test(case.name, move || {
-            run_case(&case, abilities, started.subject());
+        Trial::test(name.clone(), move || {
+            let subject = started.subject();
+            let begun = Instant::now();
+            run_case(&case, abilities, subject);
+            if std::env::var_os(TIMES).is_some() {
+                eprintln!("time: {:.3} {name}", begun.elapsed().as_secs_f64());
+            }
             Ok(())
         })
     }
 }
 
-type Start = Box<dyn FnOnce() -> Subject + Send>;
+pub(crate) type Start = Box<dyn FnOnce() -> Subject + Send>;
 
-/// The engine, started once when first needed.
-struct Started {
+/// The engine, started once when first needed, and dropped with the last case that may need it.
+pub(crate) struct Started {
     subject: OnceLock<Arc<Subject>>,
     start: std::sync::Mutex<Option<Start>>,
 }
 
 impl Started {
+    /// Not yet started.
+    pub(crate) fn new(start: Start) -> Arc<Self> {
+        Arc::new(Self { subject: OnceLock::new(), start: std::sync::Mutex::new(Some(start)) })
+    }
+
     fn subject(&self) -> Arc<Subject> {
         let start = || self.start.lock().expect("another case failed to start the engine").take();
         Arc::clone(self.subject.get_or_init(|| Arc::new(start().expect("the engine did not start")())))
