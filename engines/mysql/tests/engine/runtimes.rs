@@ -1,6 +1,6 @@
 //! Locks held by a connection and the runtimes that drive it: see the cases, which are those of every server.
 
-#[path = "../../../crates/conformance/cases/runtimes.rs"]
+#[path = "../../../../crates/conformance/cases/runtimes.rs"]
 mod cases;
 
 use cases::HELD;

@@ -147,7 +147,7 @@ async fn tokens_grow_after_idle_state_was_removed() {
 async fn a_user_lock_is_taken_by_the_session_that_asks_and_by_no_other() {
     let server = MariaDb::start();
     lockkeeper::connect(format!("{}?style=advisory", server.url())).await.expect("a keeper").close().await;
-    let take = include_str!("../src/sql/user_lock_take.sql");
+    let take = include_str!("../../src/sql/user_lock_take.sql");
     let mut sessions = [client(&server).await, client(&server).await];
     let mut last = 2;
     for (of, number, wanted) in
