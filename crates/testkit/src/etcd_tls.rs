@@ -33,6 +33,11 @@ impl EtcdTls {
         format!("etcds://127.0.0.1:{}", self.port())
     }
 
+    /// The [`url`](Self::url) with the authority to trust as a parameter.
+    pub fn tls_url(&self) -> String {
+        format!("{}?ca={}", self.url(), self.ca().display())
+    }
+
     /// The file, in PEM, of the authority that clients have to trust.
     pub fn ca(&self) -> PathBuf {
         self.directory().join("ca.crt")

@@ -50,18 +50,32 @@ impl MariaDb {
     /// With the tail of its log, when it does not answer within 60 s.
     #[track_caller]
     pub fn start_tls() -> MariaDb {
+        MariaDb::start_tls_with(&[])
+    }
+
+    /// Starts a server that speaks TLS, too, with more arguments.
+    ///
+    /// # Panics
+    /// With the tail of its log, when it does not answer within 60 s.
+    #[track_caller]
+    pub fn start_tls_with(args: &[&str]) -> MariaDb {
         or_panic(start(|port, directory| {
             let files = certificates::create(directory)?;
             spawner::give(&files.key, USER)?;
             let certificate = format!("--ssl-cert={}", files.certificate.display());
             let key = format!("--ssl-key={}", files.key.display());
-            launch(port, directory, &[&certificate, &key])
+            launch(port, directory, &[&[certificate.as_str(), &key], args].concat())
         }))
     }
 
     /// The file, in PEM, of the authority that clients of a server with TLS have to trust.
     pub fn ca(&self) -> PathBuf {
         self.directory().join("ca.crt")
+    }
+
+    /// The URL of a server with TLS for clients that verify it: the [`url`](Self::url) with its parameters.
+    pub fn tls_url(&self) -> String {
+        format!("{}?ssl-mode=verify&ssl-ca={}", self.url(), self.ca().display())
     }
 
     /// `mysql://root@127.0.0.1:PORT/lockkeeper`

@@ -52,9 +52,18 @@ impl Postgres {
     /// With the tail of its log, when it does not answer within 60 s.
     #[track_caller]
     pub fn start_tls() -> Postgres {
+        Postgres::start_tls_with(&[])
+    }
+
+    /// Starts a server that speaks TLS, too, with more settings.
+    ///
+    /// # Panics
+    /// With the tail of its log, when it does not answer within 60 s.
+    #[track_caller]
+    pub fn start_tls_with(settings: &[&str]) -> Postgres {
         // Relative to the data.
-        let settings = ["ssl=on", "ssl_cert_file=../server.crt", "ssl_key_file=../server.key"];
-        or_panic(start(&settings, |data| {
+        let tls = ["ssl=on", "ssl_cert_file=../server.crt", "ssl_key_file=../server.key"];
+        or_panic(start(&[&tls, settings].concat(), |data| {
             initialise(data)?;
             let files = certificates::create(data.parent().unwrap_or(data))?;
             spawner::give(&files.key, USER)
@@ -73,6 +82,11 @@ impl Postgres {
     /// The file, in PEM, of the authority that clients of a server with TLS have to trust.
     pub fn ca(&self) -> PathBuf {
         self.directory().join("ca.crt")
+    }
+
+    /// The URL of a server with TLS for clients that verify it: the [`url`](Self::url) with its parameters.
+    pub fn tls_url(&self) -> String {
+        format!("{}?sslmode=verify-full&sslrootcert={}", self.url(), self.ca().display())
     }
 
     /// Starts a hot standby: a copy which follows this server and answers reads.

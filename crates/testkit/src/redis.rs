@@ -61,7 +61,16 @@ impl Redis {
     /// With the tail of its log, when it does not answer within 60 s.
     #[track_caller]
     pub fn start_tls() -> RedisTls {
-        RedisTls::start()
+        Redis::start_tls_with(&[])
+    }
+
+    /// Starts a server which speaks TLS only, to one user only, with more arguments.
+    ///
+    /// # Panics
+    /// With the tail of its log, when it does not answer within 60 s.
+    #[track_caller]
+    pub fn start_tls_with(args: &[&str]) -> RedisTls {
+        RedisTls::start(args)
     }
 
     /// `redis://127.0.0.1:PORT`

@@ -20,10 +20,10 @@ pub struct RedisTls {
 
 impl RedisTls {
     #[track_caller]
-    pub(crate) fn start() -> RedisTls {
+    pub(crate) fn start(more: &[&str]) -> RedisTls {
         let server = or_panic(port::retry_when_taken(|| {
             let port = port::free()?;
-            let server = Server::spawn(|directory| launch(port, directory))?;
+            let server = Server::spawn(|directory| launch(port, directory, more))?;
             server.wait_ready()?;
             Ok(server)
         }));
@@ -33,6 +33,11 @@ impl RedisTls {
     /// `rediss://USER:PASSWORD@127.0.0.1:PORT`
     pub fn url(&self) -> String {
         format!("rediss://{USER}:{PASSWORD}@127.0.0.1:{}", self.port())
+    }
+
+    /// The [`url`](Self::url) with the authority to trust as a parameter.
+    pub fn tls_url(&self) -> String {
+        format!("{}?ca={}", self.url(), self.ca().display())
     }
 
     /// The file, in PEM, of the authority that clients have to trust.
@@ -59,7 +64,7 @@ impl Deref for RedisTls {
     }
 }
 
-fn launch(port: u16, directory: &Path) -> Result<Launch> {
+fn launch(port: u16, directory: &Path, more: &[&str]) -> Result<Launch> {
     let files = certificates::create(directory)?;
     // The probe needs no TLS through this door.
     let socket = directory.join("socket");
@@ -78,6 +83,7 @@ fn launch(port: u16, directory: &Path) -> Result<Launch> {
     args.extend(["--unixsocket".into(), socket.clone().into()]);
     args.extend(redis::strings(&["--user", USER, "on", &format!(">{PASSWORD}"), "~*", "&*", "+@all"]));
     args.extend(redis::strings(&["--user", "default", "off"]));
+    args.extend(redis::strings(more));
     Ok(Launch {
         program: install::program("redis-server", "redis")?,
         args,

@@ -46,6 +46,11 @@ impl ZooKeeperTls {
         format!("zookeeper://127.0.0.1:{}?tls", self.secure_port)
     }
 
+    /// The [`url`](Self::url) with the authority to trust as a parameter.
+    pub fn tls_url(&self) -> String {
+        format!("{}&ca={}", self.url(), self.ca().display())
+    }
+
     /// `zookeeper://127.0.0.1:PORT`, the same server without TLS.
     pub fn open_url(&self) -> String {
         format!("zookeeper://127.0.0.1:{}", self.port())
