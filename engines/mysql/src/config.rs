@@ -17,8 +17,6 @@ pub(crate) struct Settings {
     /// The same for connections that hold locks.
     pub(crate) held: Opts,
     pub(crate) limits: Limits,
-    /// After this time without a reply a background connection is closed: less than a renewal may take.
-    pub(crate) renewal: Duration,
     pub(crate) times: HeldTimes,
     /// How many connections may share the work of a queue, or may be held by a style with sessions.
     pub(crate) connections: usize,
@@ -31,8 +29,6 @@ pub(crate) struct HeldTimes {
     /// Seconds after which the server closes a connection without a request, and so frees its locks. The client trusts a
     /// lock for less than its TTL after the last request that was good, and this is longer, so trust ends first.
     pub(crate) server: u64,
-    /// After this time without a request the client closes a connection. It holds nothing then, since holders are probed.
-    pub(crate) idle: Duration,
     /// Seconds that one wait in the server lasts. Then another begins, so a connection on which nothing arrives any more
     /// is noticed, and a lock that was granted to it is freed after [`server`](Self::server).
     pub(crate) wait: u64,
@@ -41,7 +37,7 @@ pub(crate) struct HeldTimes {
 impl HeldTimes {
     fn for_ttl(ttl: Duration) -> Self {
         let whole = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
-        Self { server: whole + 2, idle: Duration::from_secs(whole + 1), wait: whole.div_ceil(2).clamp(1, 10) }
+        Self { server: whole + 2, wait: whole.div_ceil(2).clamp(1, 10) }
     }
 }
 
@@ -101,7 +97,6 @@ impl Settings {
             held: driver.clone().setup(SETUP.lines().chain([held.as_str()]).collect()).into(),
             driver: driver.setup(SETUP.lines().collect()).into(),
             limits: Limits::for_ttl(ttl),
-            renewal: ttl / 5,
             times,
             connections,
             server: address.redacted(),
@@ -137,11 +132,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_url_changes_nothing_for_the_process() {
+        let address = Address::parse("mysql://root@localhost/shop?ssl-mode=verify").expect("a URL");
+        let settings = Settings::from_address(address, Duration::from_secs(10), 8).expect("settings");
+        assert!(settings.driver.ssl_opts().is_some());
+        assert!(rustls::crypto::CryptoProvider::get_default().is_none());
+    }
+
+    #[test]
     fn the_server_keeps_a_connection_for_longer_than_the_client_trusts_it() {
         for ttl in [100, 999, 1000, 1001, 2000, 10_000, 30_000, 3_600_000].map(Duration::from_millis) {
             let times = HeldTimes::for_ttl(ttl);
-            assert!(Duration::from_secs(times.server) >= times.idle + Duration::from_secs(1), "{ttl:?}");
-            assert!(times.idle >= ttl + Duration::from_secs(1), "{ttl:?}");
+            assert!(Duration::from_secs(times.server) >= ttl + Duration::from_secs(2), "{ttl:?}");
             assert!(Duration::from_secs(times.server) < ttl + Duration::from_secs(3), "{ttl:?}: known and near");
             assert!((1..=10).contains(&times.wait), "{ttl:?}");
         }

@@ -212,7 +212,7 @@ impl Pool {
         let (conn, _) = open(&settings, &settings.driver).await?;
         let runtime = Handle::current();
         let is_background = runtime.id() == background::handle().id();
-        let limit = if is_background { settings.renewal } else { settings.limits.request };
+        let limit = if is_background { settings.limits.renewal } else { settings.limits.request };
         Ok(Self(Arc::new(Inner {
             runtime,
             idle: Mutex::new(vec![(conn, Instant::now())]),

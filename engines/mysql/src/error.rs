@@ -21,12 +21,21 @@ fn is_temporary(code: u16) -> bool {
     const TOO_MANY_CONNECTIONS: u16 = 1040;
     const SHUTTING_DOWN: u16 = 1053;
     const TOO_MANY_OF_THIS_USER: u16 = 1203;
+    /// Another keeper migrates it.
+    const NO_PROCEDURE: u16 = 1305;
     const INTERRUPTED: u16 = 1317;
     const KILLED: u16 = 1927;
     const STATEMENT_TOO_LONG: u16 = 1969;
-    [TOO_MANY_CONNECTIONS, SHUTTING_DOWN, TOO_MANY_OF_THIS_USER, INTERRUPTED, KILLED, STATEMENT_TOO_LONG]
-        .contains(&code)
-        || is_collision(code)
+    let temporary = [
+        TOO_MANY_CONNECTIONS,
+        SHUTTING_DOWN,
+        TOO_MANY_OF_THIS_USER,
+        NO_PROCEDURE,
+        INTERRUPTED,
+        KILLED,
+        STATEMENT_TOO_LONG,
+    ];
+    temporary.contains(&code) || is_collision(code)
 }
 
 /// The error for a request without a reply in time.

@@ -87,28 +87,18 @@ pub fn schema(style: &str) -> &'static str {
     }
 }
 
-/// What a style's statements create last: when it is there, all is.
-fn newest_procedure(style: &str) -> &'static str {
-    match style {
-        "row" => "lockkeeper_row_clean",
-        "session" => "lockkeeper_session_clean",
-        "advisory" => "lockkeeper_advisory_clean",
-        _ => "lockkeeper_clean",
-    }
-}
-
-/// Connects to the server that the address names, and creates what the style needs if it is not there.
+/// Connects to the server that the address names, and creates or migrates what the style needs.
 ///
 /// Cancel safety: dropping the future closes what was opened.
 ///
 /// # Errors
-/// [`Error::Invalid`] for a bad parameter, [`Error::Engine`] when the server is not reachable, is read-only, is too old or
-/// does not allow what is needed.
+/// [`Error::Invalid`] for a bad parameter, [`Error::Engine`] when the server is not reachable, is read-only, is too old, has
+/// tables of a newer release or does not allow what is needed.
 pub async fn connect(mut address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
     let styles: Vec<&'static str> = STYLES.iter().map(|style| style.style).collect();
     let style = address.take_style(&styles)?;
     let settings = Arc::new(Settings::from_address(address, ttl, connections(style))?);
-    let creating = schema::create(Arc::clone(&settings), schema(style), newest_procedure(style));
+    let creating = schema::create(Arc::clone(&settings), style, schema(style));
     let created = background::handle().spawn(creating).await;
     let server = created.map_err(|error| Error::temporary(ENGINE, "connect", error))??;
     Ok(match style {

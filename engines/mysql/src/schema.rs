@@ -1,15 +1,17 @@
-//! Creates what a style needs, unless it is there.
+//! Creates what a style needs, or migrates what an older release has created.
 
 use crate::config::Settings;
-use crate::connection::{Guarded, Server, Work, first_row, open};
+use crate::connection::{Guarded, Server, Work, open};
 use crate::error::{ENGINE, failed, too_late};
 use lockkeeper_core::{Error, Result};
+use lockkeeper_sql_common::{Schema, may_not_create};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 use std::sync::Arc;
 
-const IS_THERE: &str =
-    "SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = DATABASE() AND routine_name = ?";
+/// What this program creates; the last statement of each schema file writes it.
+const VERSION: i64 = 2;
+const FOUND: &str = "SELECT version FROM lockkeeper_schema WHERE style = ?";
 
 /// The statements of a file that the `mysql` program understands, too: it needs to be told where a procedure ends.
 fn statements(text: &str) -> Vec<String> {
@@ -29,20 +31,22 @@ fn statements(text: &str) -> Vec<String> {
     found
 }
 
-/// Creates the tables and procedures; needs no right to create if all is there. Says what the server is.
-pub(crate) async fn create(settings: Arc<Settings>, text: &'static str, newest: &'static str) -> Result<Server> {
+/// Creates or migrates the tables and procedures; needs no right to create if they are current. Says what the server is.
+pub(crate) async fn create(settings: Arc<Settings>, style: &'static str, text: &'static str) -> Result<Server> {
     let (mut conn, server) = open(&settings, &settings.driver).await?;
-    let there: Option<u64> = run(&settings, &mut conn, "look for the tables", first_row(IS_THERE, (newest,))).await?;
-    if there.is_some_and(|count| count > 0) {
+    let found = run(&settings, &mut conn, "look for the tables", found(style)).await?;
+    if Schema::compare(ENGINE, found, VERSION)? == Schema::Current {
         return Ok(server);
     }
-    let create: Work<()> = Box::new(move |conn| Box::pin(create_all(conn, text)));
+    let create: Work<Option<i64>> = Box::new(move |conn| Box::pin(create_all(conn, style, text)));
     match run(&settings, &mut conn, "create the tables", create).await {
         Err(Error::Engine { source, temporary: false, .. }) => {
-            let hint = format!("{source}; let somebody who may create them run what 'lockkeeper schema mysql' prints");
-            Err(Error::permanent(ENGINE, "create the tables", hint))
+            Err(may_not_create(ENGINE, style, &source.to_string()))
         }
-        outcome => outcome.map(|()| server),
+        outcome => {
+            Schema::compare(ENGINE, outcome?, VERSION)?;
+            Ok(server)
+        }
     }
 }
 
@@ -52,23 +56,55 @@ async fn run<T>(settings: &Settings, conn: &mut Guarded, doing: &'static str, wo
     done.map_err(|error| failed(doing, error))
 }
 
-async fn create_all(conn: &mut Conn, text: &'static str) -> mysql_async::Result<()> {
-    const EXISTS: u16 = 1304;
+/// The version of a style in the database; `None` if there is none, or it is from before there were versions.
+fn found(style: &'static str) -> Work<Option<i64>> {
+    /// The same for a user without rights on all tables.
+    const NOT_ALLOWED: u16 = 1142;
+    const NO_TABLE: u16 = 1146;
+    Box::new(move |conn| {
+        Box::pin(async move {
+            match conn.exec_first(FOUND, (style,)).await {
+                Err(mysql_async::Error::Server(error)) if [NOT_ALLOWED, NO_TABLE].contains(&error.code) => Ok(None),
+                outcome => outcome,
+            }
+        })
+    })
+}
+
+/// Runs the statements unless another keeper has done so meanwhile. Says the version that was found.
+async fn create_all(
+    conn: &mut Conn,
+    style: &'static str,
+    text: &'static str,
+) -> mysql_async::Result<Option<i64>> {
     /// A statement for the other kind of server.
     const EMPTY: u16 = 1065;
-    // One creator at a time; the lock goes with the connection.
+    // One creator at a time, or a procedure would be missing for those who use it already. The lock goes with the connection.
     conn.query_drop("DO GET_LOCK('lockkeeper schema', 5)").await?;
+    let found = found(style)(conn).await?;
+    if found.is_some_and(|found| found >= VERSION) {
+        return Ok(found);
+    }
     for statement in statements(text) {
         match conn.query_drop(statement).await {
-            Err(mysql_async::Error::Server(error)) if [EXISTS, EMPTY].contains(&error.code) => {}
+            Err(mysql_async::Error::Server(error)) if error.code == EMPTY => {}
             outcome => outcome?,
         }
     }
-    Ok(())
+    Ok(found)
 }
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn every_style_says_which_version_it_creates() {
+        for style in crate::STYLES.iter().map(|style| style.style) {
+            let last = super::statements(crate::schema(style)).pop().expect("statements");
+            let says = format!("INSERT INTO lockkeeper_schema VALUES ('{style}', {})", super::VERSION);
+            assert!(last.starts_with(&says), "{last}");
+        }
+    }
+
     #[test]
     fn procedures_stay_in_one_piece() {
         let found = super::statements(

@@ -56,7 +56,7 @@ impl Session {
             requests: AtomicUsize::new(0),
             closing: Notify::new(),
         });
-        background::handle().spawn(serve(conn, receiver, Arc::clone(&shared), settings.times.idle));
+        background::handle().spawn(serve(conn, receiver, Arc::clone(&shared)));
         let (number, database) = (server.number, server.database);
         let (limit, times) = (settings.limits.request, settings.times);
         Ok(Arc::new(Self { requests, shared, number, database, limit, times }))
@@ -150,19 +150,13 @@ impl Drop for Session {
     }
 }
 
-/// The task of a connection: sends requests until the connection fails, is closed, or was not needed for long.
-async fn serve(
-    mut conn: Guarded,
-    mut requests: mpsc::UnboundedReceiver<Request>,
-    shared: Arc<Shared>,
-    idle: Duration,
-) {
+/// The task of a connection: sends requests until the connection fails or is closed.
+async fn serve(mut conn: Guarded, mut requests: mpsc::UnboundedReceiver<Request>, shared: Arc<Shared>) {
     while conn.is_usable() && !shared.lifeline.has_ended() {
         let request = tokio::select! {
             biased;
             request = requests.recv() => request,
             () = shared.closing.notified() => None,
-            () = tokio::time::sleep(idle) => None,
         };
         let Some(request) = request else { break };
         tokio::select! {
