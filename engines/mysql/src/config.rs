@@ -1,46 +1,60 @@
-//! What the URL says: where the server is, who we are.
+//! What the URL says: where the server is, which user connects, and the time limits that follow from the TTL.
 
-use crate::fault::ENGINE;
+use crate::error::ENGINE;
 use lockkeeper_core::address::Address;
-use lockkeeper_core::drive::Watch;
 use lockkeeper_core::{Error, Result};
 use lockkeeper_sql_common::Limits;
 use mysql_async::{Opts, OptsBuilder, SslOpts};
-use rustls::pki_types::{CertificateDer, pem::PemObject};
-use std::sync::Arc;
 use std::time::Duration;
-use tokio_rustls::TlsConnector;
 
 const SETUP: &str = include_str!("sql/setup.sql");
+/// For a connection that holds locks: the server must close it soon after the client has stopped trusting it.
+const HELD: &str = include_str!("sql/held_setup.sql");
 
 /// Everything an engine needs to open connections.
-#[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) driver: Opts,
-    /// The same for the connections that hold locks.
-    pub(crate) login: Arc<Login>,
+    /// The same for connections that hold locks.
+    pub(crate) held: Opts,
     pub(crate) limits: Limits,
-    /// Looks after the requests of those connections.
-    pub(crate) watch: Watch,
+    pub(crate) times: HeldTimes,
     /// How many connections may share the work of a queue, or may be held by a style with sessions.
     pub(crate) connections: usize,
     pub(crate) server: String,
 }
 
-/// Where the server is and who we are.
-pub(crate) struct Login {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-    pub(crate) user: String,
-    pub(crate) password: Option<String>,
-    pub(crate) database: String,
-    pub(crate) tls: Option<TlsConnector>,
+/// How long the server and the client wait for each other on a connection that holds locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HeldTimes {
+    /// Seconds after which the server closes a connection without a request, and so frees its locks. The client trusts a
+    /// lock for less than its TTL after the last request that was good, and this is longer, so trust ends first.
+    pub(crate) server: u64,
+    /// Seconds that one wait in the server lasts. Then another begins, so a connection on which nothing arrives any more
+    /// is noticed, and a lock that was granted to it is freed after [`server`](Self::server).
+    pub(crate) wait: u64,
+}
+
+impl HeldTimes {
+    fn for_ttl(ttl: Duration) -> Self {
+        let whole = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+        Self { server: whole + 2, wait: whole.div_ceil(2).clamp(1, 10) }
+    }
 }
 
 impl Settings {
     /// The error for a server that cannot give locks.
     pub(crate) fn read_only(&self) -> Error {
         let why = format!("{} is read-only, so it must not give locks: name the primary", self.server);
+        Error::permanent(ENGINE, "use this server", why)
+    }
+
+    /// The error for a server whose GET_LOCK frees the lock that the session has.
+    pub(crate) fn too_old(&self, version: &str) -> Error {
+        let why = format!(
+            "{} is version {version}, whose sessions can have one user lock at a time: use MySQL 5.7.5 or MariaDB 10.0.2, \
+             or newer",
+            self.server
+        );
         Error::permanent(ENGINE, "use this server", why)
     }
 
@@ -57,30 +71,18 @@ impl Settings {
                 "bad engine URL: mysql needs a database, such as mysql://user@host/database",
             ));
         }
-        let mut login = Login {
-            host: host.name.clone(),
-            port: host.port.unwrap_or(3306),
-            user: address.user.clone().unwrap_or_else(|| "root".into()),
-            password: address.password.clone(),
-            database,
-            tls: None,
-        };
         let mut driver = OptsBuilder::default()
-            .ip_or_hostname(login.host.clone())
-            .tcp_port(login.port)
-            .user(Some(login.user.clone()))
-            .pass(login.password.clone())
-            .db_name(Some(login.database.clone()))
+            .ip_or_hostname(host.name.clone())
+            .tcp_port(host.port.unwrap_or(3306))
+            .user(Some(address.user.clone().unwrap_or_else(|| "root".into())))
+            .pass(address.password.clone())
+            .db_name(Some(database))
             .prefer_socket(false)
             .tcp_nodelay(true)
             .tcp_keepalive(Some(Duration::from_secs(3)))
             // An update of what is there already counts, too.
-            .client_found_rows(true)
-            .setup(SETUP.lines().collect());
-        if let Some((ssl, connector)) = take_tls(&mut address)? {
-            driver = driver.ssl_opts(ssl);
-            login.tls = Some(connector);
-        }
+            .client_found_rows(true);
+        driver = driver.ssl_opts(take_tls(&mut address)?);
         let connections =
             address.take_parsed("connections", "a number from 1 to 1000")?.unwrap_or(connections);
         if !(1..=1000).contains(&connections) {
@@ -89,28 +91,35 @@ impl Settings {
             )));
         }
         address.finish()?;
-        let limits = Limits::for_ttl(ttl);
-        let (login, watch) = (Arc::new(login), Watch::new(limits.request));
-        Ok(Self { driver: driver.into(), login, limits, watch, connections, server: address.redacted() })
+        let times = HeldTimes::for_ttl(ttl);
+        let held = HELD.replace("{server}", &times.server.to_string()).replace("{wait}", &times.wait.to_string());
+        Ok(Self {
+            held: driver.clone().setup(SETUP.lines().chain([held.as_str()]).collect()).into(),
+            driver: driver.setup(SETUP.lines().collect()).into(),
+            limits: Limits::for_ttl(ttl),
+            times,
+            connections,
+            server: address.redacted(),
+        })
     }
 }
 
 /// `ssl-mode=disabled` (default) or `ssl-mode=verify`, with `ssl-ca=FILE` for a private authority.
-fn take_tls(address: &mut Address) -> Result<Option<(SslOpts, TlsConnector)>> {
+fn take_tls(address: &mut Address) -> Result<Option<SslOpts>> {
     let mode = address.take("ssl-mode").unwrap_or_else(|| "disabled".into());
     let authority = address.take("ssl-ca");
     match mode.as_str() {
         "disabled" => Ok(None),
         "verify" => {
-            let mut ssl = SslOpts::default();
-            let connector = connector(authority.as_deref())?;
-            if let Some(path) = authority {
-                ssl = ssl.with_root_certs(vec![std::path::PathBuf::from(path).into()]);
-                ssl = ssl.with_disable_built_in_roots(true);
-            }
-            // An application may have several providers compiled in; this one has been tried.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-            Ok(Some((ssl, connector)))
+            let ssl = SslOpts::default();
+            Ok(Some(match authority {
+                Some(path) => {
+                    let certificates = std::fs::read(&path)
+                        .map_err(|error| Error::invalid(format!("bad parameter ssl-ca={path}: {error}")))?;
+                    ssl.with_root_certs(vec![certificates.into()]).with_disable_built_in_roots(true)
+                }
+                None => ssl,
+            }))
         }
         other => Err(Error::invalid(format!(
             "bad parameter ssl-mode={other}: expected disabled or verify (a connection that is not verified protects nobody)"
@@ -118,26 +127,25 @@ fn take_tls(address: &mut Address) -> Result<Option<(SslOpts, TlsConnector)>> {
     }
 }
 
-/// What the driver makes of its options, for connections of our own.
-fn connector(authority: Option<&str>) -> Result<TlsConnector> {
-    let mut roots = rustls::RootCertStore::empty();
-    match authority {
-        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
-        Some(path) => {
-            let bad = |error: &dyn std::fmt::Display| {
-                Error::invalid(format!("bad parameter ssl-ca={path}: {error}"))
-            };
-            for certificate in CertificateDer::pem_file_iter(path).map_err(|error| bad(&error))? {
-                let certificate = certificate.map_err(|error| bad(&error))?;
-                roots.add(certificate).map_err(|error| bad(&error))?;
-            }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_changes_nothing_for_the_process() {
+        let address = Address::parse("mysql://root@localhost/shop?ssl-mode=verify").expect("a URL");
+        let settings = Settings::from_address(address, Duration::from_secs(10), 8).expect("settings");
+        assert!(settings.driver.ssl_opts().is_some());
+        assert!(rustls::crypto::CryptoProvider::get_default().is_none());
+    }
+
+    #[test]
+    fn the_server_keeps_a_connection_for_longer_than_the_client_trusts_it() {
+        for ttl in [100, 999, 1000, 1001, 2000, 10_000, 30_000, 3_600_000].map(Duration::from_millis) {
+            let times = HeldTimes::for_ttl(ttl);
+            assert!(Duration::from_secs(times.server) >= ttl + Duration::from_secs(2), "{ttl:?}");
+            assert!(Duration::from_secs(times.server) < ttl + Duration::from_secs(3), "{ttl:?}: known and near");
+            assert!((1..=10).contains(&times.wait), "{ttl:?}");
         }
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let client = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::permanent(ENGINE, "set up TLS", error))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(client)))
 }

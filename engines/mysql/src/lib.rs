@@ -1,32 +1,113 @@
 //! Locks in a MySQL or MariaDB database: a fair queue in two tables, plain rows, open transactions or GET_LOCK.
 
 mod advisory;
-mod alone;
-mod answer;
-mod bell;
-mod collision;
+mod batch;
 mod config;
-mod fault;
-mod held;
-mod holders;
-mod keep;
-mod lane;
-mod line;
-mod login;
-mod near;
-mod packets;
-mod pool;
+mod connection;
+mod error;
+mod keys;
 mod queue;
-mod request;
 mod row;
 mod schema;
-mod scribe;
 mod session;
-mod several;
-mod styles;
-mod text;
-mod transaction;
-mod user_lock;
-mod wire;
+mod view;
+mod wake;
 
-pub use styles::{STYLES, connect, schema};
+use crate::config::Settings;
+use crate::error::ENGINE;
+use lockkeeper_core::address::Address;
+use lockkeeper_core::{
+    Abilities, CrashFrees, Engine, Error, MIN_TTL, QueueEngine, RaceEngine, Result, background,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a keeper removes what nobody has used for a day.
+const CLEAN_EVERY: Duration = Duration::from_secs(3600);
+
+const QUEUE: Abilities = Abilities {
+    engine: ENGINE,
+    style: "queue",
+    url: "mysql://user@host/database",
+    fair: true,
+    shared: true,
+    permits: true,
+    downgrade: true,
+    push: true,
+    across_processes: true,
+    across_machines: true,
+    token_survives_restart: true,
+    crash_frees: CrashFrees::WithinTtl,
+    min_ttl: MIN_TTL,
+};
+
+const ROW: Abilities = Abilities {
+    style: "row",
+    url: "mysql://user@host/database?style=row",
+    fair: false,
+    shared: false,
+    permits: false,
+    downgrade: false,
+    push: false,
+    ..QUEUE
+};
+
+const SESSION: Abilities = Abilities {
+    style: "session",
+    url: "mysql://user@host/database?style=session",
+    push: true,
+    crash_frees: CrashFrees::AtOnce,
+    ..ROW
+};
+
+const ADVISORY: Abilities =
+    Abilities { style: "advisory", url: "mysql://user@host/database?style=advisory", ..SESSION };
+
+/// What each style can do.
+pub const STYLES: &[Abilities] = &[QUEUE, ROW, SESSION, ADVISORY];
+
+/// How many connections a keeper opens at most, unless the URL says otherwise: on each runtime to share the work of a
+/// queue, to hold locks each in its own transaction, or to wait for user locks.
+fn connections(style: &str) -> usize {
+    match style {
+        "session" => 32,
+        "advisory" => 16,
+        _ => 8,
+    }
+}
+
+/// The statements that create what a style needs; empty for a style that there is not.
+pub fn schema(style: &str) -> &'static str {
+    match style {
+        "queue" => queue::SCHEMA,
+        "row" => row::SCHEMA,
+        "session" => session::SCHEMA,
+        "advisory" => advisory::SCHEMA,
+        _ => "",
+    }
+}
+
+/// Connects to the server that the address names, and creates or migrates what the style needs.
+///
+/// Cancel safety: dropping the future closes what was opened.
+///
+/// # Errors
+/// [`Error::Invalid`] for a bad parameter, [`Error::Engine`] when the server is not reachable, is read-only, is too old, has
+/// tables of a newer release or does not allow what is needed.
+pub async fn connect(mut address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
+    let styles: Vec<&'static str> = STYLES.iter().map(|style| style.style).collect();
+    let style = address.take_style(&styles)?;
+    let settings = Arc::new(Settings::from_address(address, ttl, connections(style))?);
+    let creating = schema::create(Arc::clone(&settings), style, schema(style));
+    let created = background::handle().spawn(creating).await;
+    let server = created.map_err(|error| Error::temporary(ENGINE, "connect", error))??;
+    Ok(match style {
+        "row" => Arc::new(RaceEngine(row::Rows::open(&settings))),
+        "session" => Arc::new(RaceEngine(session::open_style::<0>(settings, &session::STYLE))),
+        "advisory" if server.is_mariadb => Arc::new(RaceEngine(advisory::open_mariadb(settings))),
+        "advisory" => {
+            Arc::new(RaceEngine(session::open_style::<{ advisory::SHARED }>(settings, &advisory::STYLE)))
+        }
+        _ => Arc::new(QueueEngine(queue::TableQueue::open(settings))),
+    })
+}

@@ -1,109 +1,146 @@
-//! The queue style: the seam's verbs, one call each.
+//! The queue style: a fair queue in two tables. A claim without others stands in the lock's own row.
 
-use crate::alone::{Alone, values};
+use crate::batch::{Joining, Texts, UnderWay, Writer, keep, microseconds};
 use crate::config::Settings;
-use crate::fault::ENGINE;
-use crate::lane::Joining;
-use crate::pool::{Home, Pool};
-use crate::styles::QUEUE;
-use crate::wire::{self, Work};
-use crate::{bell, keep, request, text};
+use crate::connection::{Work, first_row, rows, statement};
+use crate::error::ENGINE;
+use crate::view::{ListRow, claim_row};
+use crate::{QUEUE, keys, wake};
 use lockkeeper_core::{
-    Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Kept, Left, LockName, LockView, Place,
-    Queue, Renewal, Result, Shape, Token, background, grant,
+    Abilities, Ahead, Claim, ClaimId, Clock, Connections, Demand, Error, Joined, Kept, Left, LockName, LockView,
+    Place, Queue, Renewal, Result, Shape, Token, background, grant,
 };
-use lockkeeper_sql_common::{ClaimRow, Seen, Waiter, Waiters, lock_views};
+use lockkeeper_sql_common::{Seen, Waiter, Waiters, lock_views};
 use mysql_async::prelude::Queryable;
+use mysql_async::{Params, Value};
 use std::collections::{BTreeSet, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
 pub(crate) const SCHEMA: &str = include_str!("sql/schema_queue.sql");
-const JOIN: &str = include_str!("sql/queue_join.sql");
-const LEAVE: &str = include_str!("sql/queue_leave.sql");
-const SHRINK: &str = include_str!("sql/queue_shrink.sql");
-const SWEEP: &str = include_str!("sql/queue_sweep.sql");
-const CLEAN: &str = include_str!("sql/queue_clean.sql");
+const JOIN: &str = "CALL lockkeeper_join(?, ?, ?, ?, ?, ?, ?, ?, ?)";
+const LEAVE: &str = "CALL lockkeeper_leave(?, ?)";
+const SHRINK: &str = "CALL lockkeeper_shrink(?, ?, ?, ?)";
+const SWEEP: &str = "CALL lockkeeper_sweep(?)";
+const CLEAN: &str = "CALL lockkeeper_clean(86400)";
 const KEEP: &str = include_str!("sql/queue_keep.sql");
 const ALIVE: &str = include_str!("sql/queue_alive.sql");
 const LOOK: &str = include_str!("sql/queue_look.sql");
 const FITTING: &str = include_str!("sql/queue_fitting.sql");
-const LIST_ALONE: &str = include_str!("sql/alone_list.sql");
+const LIST_SINGLE: &str = include_str!("sql/single_list.sql");
 const LIST: &str = include_str!("sql/queue_list.sql");
 
-const CLEAN_EVERY: Duration = Duration::from_secs(3600);
+static SINGLE: Texts = Texts {
+    join: include_str!("sql/single_join.sql"),
+    row: include_str!("sql/single_row.sql"),
+    joined: include_str!("sql/single_joined.sql"),
+    leave: include_str!("sql/single_leave.sql"),
+    leave_many: include_str!("sql/single_leave_many.sql"),
+    values,
+};
 
-/// A fair queue in two tables.
-pub(crate) struct TableQueue {
-    quick: Arc<Pool>,
-    alone: Alone,
-    house: Arc<Pool>,
-    waiters: Arc<Waiters>,
-    bell: String,
-}
-
-impl TableQueue {
-    /// Connects, and starts what wakes waiters.
-    pub(crate) async fn open(settings: Arc<Settings>) -> Result<Self> {
-        let waiters = Arc::new(Waiters::new(settings.limits.look));
-        let house_pool = Arc::new(Pool::new(&settings, Home::House, 2));
-        let quick = Arc::new(Pool::new(&settings, Home::Caller, settings.connections));
-        let bell = bell::name();
-        let rung = Arc::new(Notify::new());
-        background::handle().spawn(bell::hang(
-            Arc::clone(&settings),
-            bell.clone(),
-            Arc::clone(&waiters),
-            Arc::clone(&rung),
-        ));
-        background::handle().spawn(answer(Arc::clone(&house_pool), bell.clone(), Arc::clone(&waiters), rung));
-        background::handle().spawn(look_after(Arc::clone(&house_pool), Arc::clone(&waiters)));
-        background::handle().spawn(clean(Arc::clone(&house_pool), Arc::clone(&waiters)));
-        let alone = Alone::new(&settings, &quick);
-        Ok(Self { quick, alone, house: house_pool, waiters, bell })
-    }
-
-    async fn remove(&self, name: &LockName, id: ClaimId, doing: &'static str) -> Result<bool> {
-        // On another connection a leave could overtake its join, which would then stay until it expires.
-        let waiter = self.waiters.find(id);
-        let _after_the_join = match &waiter {
-            Some(waiter) => Some(waiter.under_way.lock().await),
-            None => None,
-        };
-        if self.alone.leave(name, id).await? {
-            self.waiters.forget(id);
-            return Ok(true);
-        }
-        let bytes = name.as_str().as_bytes().to_vec();
-        let left: Option<(u8, u8)> = self
-            .quick
-            .run(
-                doing,
-                Box::new(move |conn| {
-                    let params = (bytes.clone(), id.to_string());
-                    Box::pin(async move { conn.exec_first(LEAVE, params).await })
-                }),
-            )
-            .await?;
-        self.waiters.forget(id);
-        if left == Some((1, 1)) {
-            self.alone.is_free(name);
-        }
-        Ok(left.is_some_and(|(left, _)| left == 1))
-    }
+/// What a join says, in the lock's own row and in the queue; the note is the keeper's wake lock.
+fn values(joining: &Joining) -> Vec<Value> {
+    let Joining { claim, note, .. } = joining;
+    vec![
+        claim.name.as_str().into(),
+        claim.id.to_string().into(),
+        claim.demand.to_string().into(),
+        claim.demand.weight().into(),
+        claim.demand.limit().into(),
+        permits(claim.demand).into(),
+        claim.holder.encode().into(),
+        note.as_str().into(),
+        microseconds(claim.ttl).into(),
+    ]
 }
 
 /// The number of permits, or 0 for a mutex or read-write lock: what everybody must agree on.
-pub(crate) fn permits(demand: Demand) -> u64 {
+fn permits(demand: Demand) -> u64 {
     match demand.shape() {
         Shape::Permits { of } => of.into(),
         Shape::ReadWrite => 0,
     }
 }
 
-pub(crate) fn microseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+/// A fair queue in two tables.
+pub(crate) struct TableQueue {
+    connections: Arc<Connections<Writer>>,
+    under_way: UnderWay,
+    contended: Contended,
+    waiters: Arc<Waiters>,
+    /// The user lock by which the keeper is woken.
+    wake_lock: String,
+    limit: Duration,
+}
+
+impl TableQueue {
+    /// Starts what wakes waiters.
+    pub(crate) fn open(settings: Arc<Settings>) -> Self {
+        let connections = Writer::connections(&settings, &SINGLE);
+        let (waiters, woken) = (Arc::new(Waiters::new(settings.limits.look)), Arc::new(Notify::new()));
+        let (wake_lock, limit) = (wake::name(), settings.limits.request);
+        let tasks = background::handle();
+        tasks.spawn(wake::listen(settings, wake_lock.clone(), Arc::clone(&waiters), Arc::clone(&woken)));
+        tasks.spawn(look_when_woken(Arc::clone(&connections), wake_lock.clone(), Arc::clone(&waiters), woken));
+        tasks.spawn(look_after(Arc::clone(&connections), Arc::clone(&waiters)));
+        tasks.spawn(clean(Arc::clone(&connections), Arc::clone(&waiters)));
+        let (under_way, contended) = (UnderWay::default(), Contended::default());
+        Self { connections, under_way, contended, waiters, wake_lock, limit }
+    }
+
+    async fn run<T: Send + 'static>(&self, doing: &'static str, work: Work<T>) -> Result<T> {
+        self.connections.foreground().await?.pool.run(doing, work).await
+    }
+
+    /// Joins by the procedure, which finds whatever is there.
+    async fn join_queue(&self, waiter: &Waiter, joining: Arc<Joining>) -> Result<Joined> {
+        const DOING: &str = "join the queue";
+        let claim = joining.claim.clone();
+        let params = Params::Positional(values(&joining));
+        let work: Work<Option<JoinedRow>> = Box::new(move |conn| {
+            let (joining, params) = (Arc::clone(&joining), params.clone());
+            Box::pin(async move {
+                if joining.has_left() { Ok(None) } else { conn.exec_first(JOIN, params).await }
+            })
+        });
+        let row = self.run(DOING, work).await?;
+        let row = row.ok_or_else(|| Error::temporary(ENGINE, DOING, "no row in the reply"))?;
+        let joined = joined(&claim, &row).inspect_err(|_| self.waiters.forget(claim.id))?;
+        if !grant::fits(joined.ahead.0, claim.demand.weight(), claim.demand.limit()) {
+            self.waiters.waits(waiter, row.2.map(duration));
+        }
+        Ok(joined)
+    }
+
+    async fn remove(&self, name: &LockName, id: ClaimId, doing: &'static str) -> Result<bool> {
+        // On another connection a leave could overtake its join, which would then stay until it expires.
+        self.under_way.settle(id, self.limit).await;
+        let connection = self.connections.foreground().await?;
+        if !self.contended.contains(name) && connection.leave(name, id).await? {
+            self.waiters.forget(id);
+            return Ok(true);
+        }
+        let params = (name.as_str().as_bytes().to_vec(), id.to_string());
+        let left: Option<(u8, u8)> = connection.pool.run(doing, first_row(LEAVE, params)).await?;
+        self.waiters.forget(id);
+        if left == Some((1, 1)) {
+            self.contended.note(name, false);
+        }
+        Ok(left.is_some_and(|(left, _)| left == 1))
+    }
+
+    fn end(&self) {
+        self.waiters.close();
+        self.connections.close();
+    }
+}
+
+impl Drop for TableQueue {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 fn duration(microseconds: i64) -> Duration {
@@ -114,6 +151,7 @@ fn number(number: i64) -> u64 {
     number.max(0).unsigned_abs()
 }
 
+/// Place, weight ahead, microseconds until the first claim ahead expires, and the oldest claim's demand if it rules.
 type JoinedRow = (i64, i64, Option<i64>, Option<String>);
 
 fn joined(claim: &Claim, row: &JoinedRow) -> Result<Joined> {
@@ -123,8 +161,11 @@ fn joined(claim: &Claim, row: &JoinedRow) -> Result<Joined> {
             .map_err(|error: String| Error::permanent(ENGINE, "read the oldest claim", error))?;
         claim.check_shape(ruling.shape())?;
     }
-    let place = number(row.0);
-    Ok(Joined { place: Place(place), token: Token(place), ahead: Ahead(number(row.1)), lifeline: None })
+    Ok(at(number(row.0), number(row.1)))
+}
+
+fn at(place: u64, ahead: u64) -> Joined {
+    Joined { place: Place(place), token: Token(place), ahead: Ahead(ahead), lifeline: None }
 }
 
 impl Queue for TableQueue {
@@ -142,29 +183,15 @@ impl Queue for TableQueue {
 
     async fn join(&self, claim: &Claim) -> Result<Joined> {
         let waiter = self.waiters.enter(claim, || 0);
-        let under_way = Arc::clone(&waiter.under_way).lock_owned().await;
-        let joining =
-            Arc::new(Joining { claim: claim.clone(), note: self.bell.clone(), _under_way: under_way });
-        if let Some(place) = self.alone.join(&joining).await? {
-            return Ok(Joined { place, token: Token(place.0), ahead: Ahead(0), lifeline: None });
+        let joining = self.under_way.begin(claim, self.wake_lock.clone(), self.limit).await?;
+        if !self.contended.contains(&claim.name) {
+            let place = self.connections.foreground().await?.join(Arc::clone(&joining)).await?;
+            self.contended.note(&claim.name, place.is_none());
+            if let Some(place) = place {
+                return Ok(at(place, 0));
+            }
         }
-        let demand = claim.demand;
-        let row: Option<JoinedRow> = self
-            .quick
-            .run(
-                "join the queue",
-                Box::new(move |conn| {
-                    let params = request::params(&values(&joining));
-                    Box::pin(async move { conn.exec_first(JOIN, params).await })
-                }),
-            )
-            .await?;
-        let row = row.ok_or_else(|| Error::temporary(ENGINE, "join the queue", "no answer"))?;
-        let joined = joined(claim, &row).inspect_err(|_| self.waiters.forget(claim.id))?;
-        if !grant::fits(joined.ahead.0, demand.weight(), demand.limit()) {
-            self.waiters.waits(&waiter, row.2.map(duration));
-        }
-        Ok(joined)
+        Box::pin(self.join_queue(&waiter, joining)).await
     }
 
     async fn changed(&self, claim: &Claim, _: Place, seen: Ahead) -> Result<Ahead> {
@@ -172,7 +199,7 @@ impl Queue for TableQueue {
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
-        keep::keep(&self.house, KEEP, ALIVE, renewals).await
+        keep(&self.connections.background().await?.pool, KEEP, ALIVE, renewals).await
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
@@ -181,17 +208,9 @@ impl Queue for TableQueue {
     }
 
     async fn shrink(&self, claim: &Claim, to: Demand) -> Result<()> {
-        let (name, id) = (claim.name.as_str().as_bytes().to_vec(), claim.id);
-        let shrunk: Option<u8> = self
-            .quick
-            .run(
-                "downgrade",
-                Box::new(move |conn| {
-                    let params = (name.clone(), id.to_string(), to.to_string(), to.weight());
-                    Box::pin(async move { conn.exec_first(SHRINK, params).await })
-                }),
-            )
-            .await?;
+        let name = claim.name.as_str().as_bytes().to_vec();
+        let params = (name, claim.id.to_string(), to.to_string(), to.weight());
+        let shrunk: Option<u8> = self.run("downgrade", first_row(SHRINK, params)).await?;
         if shrunk == Some(1) { Ok(()) } else { Err(claim.gone()) }
     }
 
@@ -200,15 +219,15 @@ impl Queue for TableQueue {
         let work: Work<Vec<ListRow>> = Box::new(move |conn| {
             let params = (prefix.clone(), prefix.len(), prefix.clone(), at_most);
             Box::pin(async move {
-                // In this order: a claim that stands alone may move to the queue meanwhile, but not back.
-                let alone: Vec<ListRow> = conn.exec(LIST_ALONE, params.clone()).await?;
+                // In this order: a claim in the lock's row may move to the queue meanwhile, but not back.
+                let single: Vec<ListRow> = conn.exec(LIST_SINGLE, params.clone()).await?;
                 let mut rows: Vec<ListRow> = conn.exec(LIST, params).await?;
                 let queued: HashSet<String> = rows.iter().map(|row| row.1.clone()).collect();
-                rows.extend(alone.into_iter().filter(|row| !queued.contains(&row.1)));
+                rows.extend(single.into_iter().filter(|row| !queued.contains(&row.1)));
                 Ok(rows)
             })
         });
-        let mut rows = self.quick.run("list locks", work).await?;
+        let mut rows = self.run("list locks", work).await?;
         rows.sort_by(|one, other| (&one.0, one.4).cmp(&(&other.0, other.4)));
         let mut views = lock_views(rows.into_iter().map(claim_row));
         views.truncate(at_most);
@@ -224,80 +243,71 @@ impl Queue for TableQueue {
     }
 }
 
-impl TableQueue {
-    fn end(&self) {
-        self.waiters.close();
-        self.alone.close();
-        self.quick.close();
-        self.house.close();
+/// Locks that were not free when this keeper last joined them: there the claim goes to the queue at once. It may be wrong
+/// both ways, which costs a request.
+#[derive(Default)]
+struct Contended(Mutex<HashSet<LockName>>);
+
+impl Contended {
+    /// How many are remembered.
+    const AT_MOST: usize = 10_000;
+
+    fn all(&self) -> MutexGuard<'_, HashSet<LockName>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn contains(&self, name: &LockName) -> bool {
+        self.all().contains(name)
+    }
+
+    fn note(&self, name: &LockName, is_contended: bool) {
+        let mut all = self.all();
+        if !is_contended {
+            all.remove(name);
+        } else if !all.contains(name) {
+            if all.len() >= Self::AT_MOST {
+                all.clear();
+            }
+            all.insert(name.clone());
+        }
     }
 }
 
-impl Drop for TableQueue {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-pub(crate) type ListRow = (Vec<u8>, String, String, String, i64, i64, Option<i64>);
-
-/// One row of a listing.
-pub(crate) fn claim_row((name, id, demand, holder, token, age_us, left_us): ListRow) -> ClaimRow {
-    ClaimRow {
-        name: String::from_utf8_lossy(&name).into_owned(),
-        id,
-        demand,
-        holder,
-        token,
-        age_ms: age_us / 1000,
-        left_ms: left_us.map(|left| left / 1000),
-    }
-}
-
-/// Answers the bell: looks which claims fit now. Once more a little later, for a bell that rings while nobody
-/// sleeps on its connection is not heard.
-async fn answer(pool: Arc<Pool>, bell: String, waiters: Arc<Waiters>, rung: Arc<Notify>) {
+/// Looks which claims fit when the keeper was woken. Once more a little later, for a wake that comes while nothing
+/// waits on its connection is lost.
+async fn look_when_woken(
+    connections: Arc<Connections<Writer>>,
+    wake_lock: String,
+    waiters: Arc<Waiters>,
+    woken: Arc<Notify>,
+) {
     const ONCE_MORE: Duration = Duration::from_millis(10);
+    /// How soon the end of the keeper is noticed.
+    const PAUSE: Duration = Duration::from_secs(2);
     let mut again = false;
     while !waiters.is_closed() {
-        let heard = if again {
-            tokio::time::timeout(ONCE_MORE, rung.notified()).await.is_ok()
-        } else {
-            wait(&rung).await
-        };
-        if !heard && !again {
+        let pause = if again { ONCE_MORE } else { PAUSE };
+        let is_woken = tokio::time::timeout(pause, woken.notified()).await.is_ok();
+        if !is_woken && !again {
             continue;
         }
-        if let Err(error) = look_for_fitting(&pool, &bell, &waiters).await {
-            tracing::debug!(%error, "could not answer the bell");
+        if let Err(error) = look_for_fitting(&connections, &wake_lock, &waiters).await {
+            tracing::debug!(%error, "could not look which claims fit; trying again");
             waiters.look_in(ONCE_MORE);
         }
-        again = heard;
+        again = is_woken;
     }
 }
 
-/// A pause in which the end of the keeper is noticed, too.
-async fn wait(rung: &Notify) -> bool {
-    tokio::time::timeout(Duration::from_secs(2), rung.notified()).await.is_ok()
-}
-
-async fn look_for_fitting(pool: &Pool, bell: &str, waiters: &Waiters) -> Result<()> {
+async fn look_for_fitting(connections: &Connections<Writer>, wake_lock: &str, waiters: &Waiters) -> Result<()> {
     let waiting = waiters.waiting();
     if waiting.is_empty() {
         return Ok(());
     }
     let names: BTreeSet<&str> = waiting.iter().map(|waiter| waiter.name.as_str()).collect();
-    let statement = FITTING.replace("{names}", &text::names(names)).replace("{bell}", bell);
-    let rows: Vec<(String, i64)> = pool
-        .run(
-            "look who fits",
-            Box::new(move |conn| {
-                let statement = statement.clone();
-                Box::pin(async move { conn.query(statement).await })
-            }),
-        )
-        .await?;
-    for (id, ahead) in rows {
+    let look = FITTING.replace("{names}", &keys::names(names)).replace("{bell}", wake_lock);
+    let pool = &connections.background().await?.pool;
+    for (id, ahead) in pool.run("look which claims fit", rows::<(String, i64)>(look)).await? {
         if let Ok(id) = id.parse() {
             waiters.tell(id, number(ahead));
         }
@@ -305,36 +315,26 @@ async fn look_for_fitting(pool: &Pool, bell: &str, waiters: &Waiters) -> Result<
     Ok(())
 }
 
-/// Looks after the waiters: when a claim ahead of one may have expired, and at a slow pace
-/// in case a ring was not heard.
-async fn look_after(pool: Arc<Pool>, waiters: Arc<Waiters>) {
+/// Looks after the waiters: when a claim ahead of one may have expired, and at a slow pace in case a wake was lost.
+async fn look_after(connections: Arc<Connections<Writer>>, waiters: Arc<Waiters>) {
     while waiters.due().await {
         let asked = waiters.waiting();
-        if let Err(error) = look(&pool, &waiters, &asked).await {
+        if let Err(error) = look(&connections, &waiters, &asked).await {
             tracing::debug!(%error, "could not look after the waiters; trying again");
             waiters.look_in(Duration::from_millis(rand::random_range(20..100)));
         }
     }
 }
 
-async fn look(pool: &Pool, waiters: &Waiters, asked: &[Arc<Waiter>]) -> Result<()> {
-    let names: BTreeSet<&str> = asked.iter().map(|waiter| waiter.name.as_str()).collect();
-    let statement = LOOK
-        .replace("{names}", &text::names(names))
-        .replace("{ids}", &text::ids(asked.iter().map(|waiter| waiter.id)));
+async fn look(connections: &Connections<Writer>, waiters: &Waiters, asked: &[Arc<Waiter>]) -> Result<()> {
     type Row = (String, Vec<u8>, i64, Option<i64>);
-    let rows: Vec<Row> = pool
-        .run(
-            "look at the queue",
-            Box::new(move |conn| {
-                let statement = statement.clone();
-                Box::pin(async move { conn.query(statement).await })
-            }),
-        )
-        .await?;
-    let mut expired = BTreeSet::new();
-    let mut seen = Vec::with_capacity(rows.len());
-    for (id, name, ahead, free_in_us) in rows {
+    let names: BTreeSet<&str> = asked.iter().map(|waiter| waiter.name.as_str()).collect();
+    let look = LOOK
+        .replace("{names}", &keys::names(names))
+        .replace("{ids}", &keys::ids(asked.iter().map(|waiter| waiter.id)));
+    let pool = &connections.background().await?.pool;
+    let (mut expired, mut seen) = (BTreeSet::new(), Vec::new());
+    for (id, name, ahead, free_in_us) in pool.run("look at the queue", rows::<Row>(look)).await? {
         if free_in_us.is_some_and(|time| time <= 0) {
             expired.insert(name);
         }
@@ -346,21 +346,40 @@ async fn look(pool: &Pool, waiters: &Waiters, asked: &[Arc<Waiter>]) -> Result<(
     }
     waiters.looked(asked, &seen);
     for name in expired {
-        pool.run("remove expired claims", wire::statement(SWEEP, (name,))).await?;
+        pool.run("remove expired claims", statement(SWEEP, (name,))).await?;
     }
     Ok(())
 }
 
 /// Removes what nobody has used for long, now and then.
-async fn clean(pool: Arc<Pool>, waiters: Arc<Waiters>) {
+async fn clean(connections: Arc<Connections<Writer>>, waiters: Arc<Waiters>) {
     while !waiters.is_closed() {
         // At random, so that the keepers of a fleet do not all come at once.
-        tokio::time::sleep(CLEAN_EVERY.mul_f64(rand::random_range(0.01..1.0))).await;
-        let cleaned = pool
-            .run("remove idle locks", Box::new(|conn| Box::pin(async { conn.query_drop(CLEAN).await })))
-            .await;
-        if let Err(error) = cleaned {
+        tokio::time::sleep(crate::CLEAN_EVERY.mul_f64(rand::random_range(0.01..1.0))).await;
+        if waiters.is_closed() {
+            return;
+        }
+        let cleaned = async { connections.background().await?.pool.run("clean", statement(CLEAN, ())).await };
+        if let Err(error) = cleaned.await {
             tracing::debug!(%error, "could not remove idle locks");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_remembered_as_it_was_last_and_not_too_many_are() {
+        let (contended, name) = (Contended::default(), LockName::from_engine("a"));
+        for is_contended in [true, true, false, false, true] {
+            contended.note(&name, is_contended);
+            assert_eq!(contended.contains(&name), is_contended);
+        }
+        for number in 0..Contended::AT_MOST {
+            contended.note(&LockName::from_engine(&number.to_string()), true);
+        }
+        assert!(contended.all().len() <= Contended::AT_MOST);
     }
 }

@@ -1,16 +1,20 @@
-//! Creates what a style needs, unless it is there.
+//! Creates what a style needs, or migrates what an older release has created.
 
 use crate::config::Settings;
-use crate::fault::ENGINE;
-use crate::wire::Wire;
-use lockkeeper_core::{Error, Result, background};
+use crate::connection::{Guarded, Server, Work, open};
+use crate::error::{ENGINE, failed, too_late};
+use lockkeeper_core::{Error, Result};
+use lockkeeper_sql_common::{Schema, may_not_create};
+use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 use std::sync::Arc;
 
-const IS_THERE: &str = include_str!("sql/tables.sql");
+/// What this program creates; the last statement of each schema file writes it.
+const VERSION: i64 = 2;
+const FOUND: &str = "SELECT version FROM lockkeeper_schema WHERE style = ?";
 
 /// The statements of a file that the `mysql` program understands, too: it needs to be told where a procedure ends.
-fn statements(text: &'static str) -> Vec<String> {
+fn statements(text: &str) -> Vec<String> {
     let (mut found, mut delimiter, mut current) = (Vec::new(), ";", String::new());
     for line in text.lines().filter(|line| !line.starts_with("--")) {
         if let Some(other) = line.strip_prefix("DELIMITER ") {
@@ -27,63 +31,80 @@ fn statements(text: &'static str) -> Vec<String> {
     found
 }
 
-/// Creates the tables and procedures; needs no right to create if all is there. Gives the connection that it used.
-pub(crate) async fn create(
-    settings: &Settings,
-    text: &'static str,
-    newest: &'static str,
-) -> Result<Arc<Wire>> {
-    let wire = Wire::open(settings, background::handle()).await?;
-    let there: u64 = wire
-        .run(
-            "look for the tables",
-            Box::new(move |conn| {
-                Box::pin(async move { Ok(conn.exec_first(IS_THERE, (newest,)).await?.unwrap_or_default()) })
-            }),
-        )
-        .await?;
-    if there > 0 {
-        return Ok(wire);
+/// Creates or migrates the tables and procedures; needs no right to create if they are current. Says what the server is.
+pub(crate) async fn create(settings: Arc<Settings>, style: &'static str, text: &'static str) -> Result<Server> {
+    let (mut conn, server) = open(&settings, &settings.driver).await?;
+    let found = run(&settings, &mut conn, "look for the tables", found(style)).await?;
+    if Schema::compare(ENGINE, found, VERSION)? == Schema::Current {
+        return Ok(server);
     }
-    let created = wire
-        .run_within(
-            "create the tables",
-            settings.limits.connect,
-            Box::new(move |conn| {
-                Box::pin(async move {
-                    // One creator at a time; the lock goes with the connection.
-                    conn.query_drop("DO GET_LOCK('lockkeeper schema', 5)").await?;
-                    for statement in statements(text) {
-                        create_one(conn, &statement).await?;
-                    }
-                    Ok(())
-                })
-            }),
-        )
-        .await;
-    created.map(|()| Arc::clone(&wire)).map_err(|error| match error {
-        Error::Engine { source, temporary: false, .. } => {
-            let hint = format!(
-                "{source}; let somebody who may create them run what 'lockkeeper schema mysql' prints"
-            );
-            Error::permanent(ENGINE, "create the tables", hint)
+    let create: Work<Option<i64>> = Box::new(move |conn| Box::pin(create_all(conn, style, text)));
+    match run(&settings, &mut conn, "create the tables", create).await {
+        Err(Error::Engine { source, temporary: false, .. }) => {
+            Err(may_not_create(ENGINE, style, &source.to_string()))
         }
-        other => other,
+        outcome => {
+            Schema::compare(ENGINE, outcome?, VERSION)?;
+            Ok(server)
+        }
+    }
+}
+
+async fn run<T>(settings: &Settings, conn: &mut Guarded, doing: &'static str, work: Work<T>) -> Result<T> {
+    let limit = settings.limits.connect;
+    let done = tokio::time::timeout(limit, conn.run(&work)).await.map_err(|_| too_late(doing, limit))?;
+    done.map_err(|error| failed(doing, error))
+}
+
+/// The version of a style in the database; `None` if there is none, or it is from before there were versions.
+fn found(style: &'static str) -> Work<Option<i64>> {
+    /// The same for a user without rights on all tables.
+    const NOT_ALLOWED: u16 = 1142;
+    const NO_TABLE: u16 = 1146;
+    Box::new(move |conn| {
+        Box::pin(async move {
+            match conn.exec_first(FOUND, (style,)).await {
+                Err(mysql_async::Error::Server(error)) if [NOT_ALLOWED, NO_TABLE].contains(&error.code) => Ok(None),
+                outcome => outcome,
+            }
+        })
     })
 }
 
-async fn create_one(conn: &mut mysql_async::Conn, statement: &str) -> mysql_async::Result<()> {
-    const EXISTS: u16 = 1304;
+/// Runs the statements unless another keeper has done so meanwhile. Says the version that was found.
+async fn create_all(
+    conn: &mut Conn,
+    style: &'static str,
+    text: &'static str,
+) -> mysql_async::Result<Option<i64>> {
     /// A statement for the other kind of server.
     const EMPTY: u16 = 1065;
-    match conn.query_drop(statement).await {
-        Err(mysql_async::Error::Server(told)) if [EXISTS, EMPTY].contains(&told.code) => Ok(()),
-        outcome => outcome,
+    // One creator at a time, or a procedure would be missing for those who use it already. The lock goes with the connection.
+    conn.query_drop("DO GET_LOCK('lockkeeper schema', 5)").await?;
+    let found = found(style)(conn).await?;
+    if found.is_some_and(|found| found >= VERSION) {
+        return Ok(found);
     }
+    for statement in statements(text) {
+        match conn.query_drop(statement).await {
+            Err(mysql_async::Error::Server(error)) if error.code == EMPTY => {}
+            outcome => outcome?,
+        }
+    }
+    Ok(found)
 }
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn every_style_says_which_version_it_creates() {
+        for style in crate::STYLES.iter().map(|style| style.style) {
+            let last = super::statements(crate::schema(style)).pop().expect("statements");
+            let says = format!("INSERT INTO lockkeeper_schema VALUES ('{style}', {})", super::VERSION);
+            assert!(last.starts_with(&says), "{last}");
+        }
+    }
+
     #[test]
     fn procedures_stay_in_one_piece() {
         let found = super::statements(

@@ -1,166 +1,135 @@
-//! One connection of our own. Whoever asks drives it, and the house does when nobody else can, since a lock that it holds must not
-//! be lost because a user's runtime is blocked or has ended.
+//! Locks held by connections: the connection itself, and the styles whose statements are procedures (the session style,
+//! and the advisory style on MySQL).
+//!
+//! Such a connection lives on the background runtime, so a lock outlives the runtime on which it was taken. Requests reach
+//! it through a channel from any runtime, and are sent one after the other.
 
-use crate::answer::{Answer, Cell, Row, Said, reads};
-use crate::collision::Collisions;
-use crate::config::Settings;
-use crate::fault::{ENGINE, collided, cut, fault, too_late};
-use crate::line::Line;
-use crate::packets::Endpoint;
-use crate::request::{Value, put_execute};
-use lockkeeper_core::drive::{Drive, Manner, Moves, Watched, Wire, open_on};
-use lockkeeper_core::{Error, Lifeline, Result};
-use std::io;
+use crate::SESSION;
+use crate::config::{HeldTimes, Settings};
+use crate::connection::{Guarded, Work, first_row, open};
+use crate::error::{Collisions, ENGINE, closed, failed, has_collided, too_late};
+use crate::view::{Holders, ViewTexts};
+use lockkeeper_core::{
+    Abilities, BoxFuture, Claim, ClaimId, Error, Lifeline, LockName, LockView, Result, Token, background,
+};
+use lockkeeper_sql_common::{Connection, Connections, Holds, Sessions};
+use mysql_async::Value;
+use mysql_async::prelude::FromRow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::runtime::Handle;
+use tokio::sync::{Notify, mpsc, oneshot};
 
-const WHO: &str = include_str!("sql/who.sql");
-const SETUP: &str = include_str!("sql/setup.sql");
-/// For one that holds locks the server must notice a dead host, too: we ask several times a second.
-const HELD: &str = include_str!("sql/held_setup.sql");
-const PROBE: &str = include_str!("sql/probe.sql");
+pub(crate) const SCHEMA: &str = include_str!("sql/schema_session.sql");
 
-/// What a connection is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Use {
-    /// Its end frees what it holds.
-    Holds,
-    /// It only writes what everybody can see.
-    Writes,
-}
-
-/// One connection. It is never repaired: when it breaks, its lifeline ends.
+/// One connection that holds locks. It is never repaired: when it breaks, its lifeline ends.
 pub(crate) struct Session {
-    wire: Wire<Answer>,
-    line: Arc<Watched>,
-    /// What the server knows its statements by; the last one is the probe, if it holds locks.
-    statements: Vec<u32>,
+    requests: mpsc::UnboundedSender<Request>,
+    shared: Arc<Shared>,
     /// The server's number for it.
     pub(crate) number: u64,
     pub(crate) database: String,
-    pub(crate) lifeline: Lifeline,
     limit: Duration,
+    pub(crate) times: HeldTimes,
 }
 
-impl Session {
-    /// Opens a connection for these statements, in which `{connection}` is the server's number for it.
-    pub(crate) async fn open<S: AsRef<str> + Sync>(
-        settings: &Arc<Settings>,
-        used: Use,
-        statements: &'static [S],
-    ) -> Result<Arc<Self>> {
-        let connecting = || {
-            let settings = Arc::clone(settings);
-            async move {
-                let limit = settings.limits.connect;
-                let connecting = Self::connect(&settings, used, statements);
-                tokio::time::timeout(limit, connecting)
-                    .await
-                    .unwrap_or_else(|_| Err(too_late("connect", limit)))
-            }
-        };
-        let opened = open_on(&Handle::current(), connecting).await;
-        opened.unwrap_or_else(|gone| Err(Error::temporary(ENGINE, "connect", gone))).map(Arc::new)
-    }
+/// What the task of the connection needs, too.
+struct Shared {
+    lifeline: Lifeline,
+    /// How many requests are under way or wait for their turn.
+    requests: AtomicUsize,
+    closing: Notify,
+}
 
-    async fn connect<S: AsRef<str>>(settings: &Settings, used: Use, statements: &[S]) -> Result<Self> {
-        let moves = Moves::default();
-        let (line, who, statements) = set_up(settings, used, Arc::clone(&moves), statements)
-            .await
-            .map_err(|error| fault("connect", error))?;
-        let [number, read_only, Cell::Bytes(database), _] = who.as_slice() else {
-            return Err(Error::permanent(ENGINE, "connect", "the server does not say who it is"));
-        };
-        if read_only.number() != Some(0) {
-            return Err(settings.read_only());
-        }
-        let lifeline = Lifeline::new();
-        let without_eof = line.without_eof;
-        let (wire, drive) = match line.leave().map_err(|error| fault("connect", error))? {
-            Endpoint::Plain(stream) => start(stream, moves, without_eof, lifeline.clone()),
-            Endpoint::Tls(stream) => start(stream, moves, without_eof, lifeline.clone()),
-        };
-        Ok(Self {
-            wire,
-            line: settings.watch.over(drive),
-            statements,
-            number: number.number().unwrap_or_default(),
-            database: String::from_utf8_lossy(database).into_owned(),
-            lifeline,
-            limit: settings.limits.request,
-        })
+/// Sends one request and passes on its reply; the connection is usable afterwards or not.
+type Request = Box<dyn for<'a> FnOnce(&'a mut Guarded) -> BoxFuture<'a, ()> + Send>;
+
+impl Session {
+    /// Opens a connection on the background runtime.
+    pub(crate) async fn open(settings: &Arc<Settings>) -> Result<Arc<Self>> {
+        let opened = Arc::clone(settings);
+        let opening = background::handle().spawn(async move { open(&opened, &opened.held).await });
+        let (conn, server) = opening.await.map_err(|error| Error::temporary(ENGINE, "connect", error))??;
+        let (requests, receiver) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared {
+            lifeline: Lifeline::new(),
+            requests: AtomicUsize::new(0),
+            closing: Notify::new(),
+        });
+        background::handle().spawn(serve(conn, receiver, Arc::clone(&shared)));
+        let (number, database) = (server.number, server.database);
+        let (limit, times) = (settings.limits.request, settings.times);
+        Ok(Arc::new(Self { requests, shared, number, database, limit, times }))
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        !self.lifeline.has_ended()
+        !self.shared.lifeline.has_ended()
     }
 
-    /// Whether a request is under way.
+    /// Whether a request would have to wait for another one.
     pub(crate) fn is_busy(&self) -> bool {
-        self.wire.is_busy()
+        self.shared.requests.load(SeqCst) > 0
     }
 
-    /// The first row that a statement answers. Cancel safety: when dropped, the statement may or may not run.
-    pub(crate) async fn ask(
+    pub(crate) fn lifeline(&self) -> &Lifeline {
+        &self.shared.lifeline
+    }
+
+    /// The first row of a statement's reply.
+    ///
+    /// Cancel safety: when dropped, the statement runs nevertheless.
+    pub(crate) async fn request<T: FromRow + Send + 'static>(
         &self,
         doing: &'static str,
-        statement: usize,
-        values: &[Value<'_>],
-    ) -> Result<Row> {
-        Ok(self.run(doing, statement, values).await?.row)
+        text: &'static str,
+        values: Vec<Value>,
+    ) -> Result<Option<T>> {
+        self.run(doing, self.limit, first_row(text, values)).await
     }
 
-    /// The same for one whose counts matter.
-    pub(crate) async fn run(
+    /// The same for a statement that may wait in the server, for one slice of the wait.
+    pub(crate) async fn wait<T: FromRow + Send + 'static>(
         &self,
-        doing: &'static str,
-        statement: usize,
-        values: &[Value<'_>],
-    ) -> Result<Said> {
-        self.line.drive().come_here();
-        let answer = self.line.ask(self.send(statement, values)).await;
-        self.outcome(doing, answer)
+        text: &'static str,
+        values: Vec<Value>,
+    ) -> Result<Option<T>> {
+        let limit = Duration::from_secs(self.times.wait) + self.limit;
+        self.run("wait for the lock", limit, first_row(text, values)).await
     }
 
-    /// The same for a statement that may wait in the server.
-    pub(crate) async fn ask_at_last(
-        &self,
-        doing: &'static str,
-        statement: usize,
-        values: &[Value<'_>],
-    ) -> Result<Row> {
-        let answer = self.line.ask_at_last(self.send(statement, values)).await;
-        Ok(self.outcome(doing, answer)?.row)
-    }
-
-    async fn send(&self, statement: usize, values: &[Value<'_>]) -> io::Result<Answer> {
-        self.wire.ask(|out| put_execute(out, self.statements[statement], values)).await
-    }
-
-    fn outcome(&self, doing: &'static str, answer: io::Result<Answer>) -> Result<Said> {
-        match answer {
-            Ok(answer) => answer.map_err(|told| fault(doing, mysql_async::Error::Server(told))),
-            Err(_) if self.line.was_late() => Err(too_late(doing, self.limit)),
-            Err(_) => Err(cut(doing)),
+    async fn run<T: Send + 'static>(&self, doing: &'static str, limit: Duration, work: Work<T>) -> Result<T> {
+        let (reply, replied) = oneshot::channel();
+        let request: Request = Box::new(move |conn| {
+            Box::pin(async move {
+                // The connection's own timer: it is closed when it is silent, whether or not the caller still waits.
+                let outcome = match tokio::time::timeout(limit, conn.run(&work)).await {
+                    Ok(outcome) => outcome.map_err(|error| failed(doing, error)),
+                    Err(_) => Err(too_late(doing, limit)),
+                };
+                let _ = reply.send(outcome);
+            })
+        });
+        self.shared.requests.fetch_add(1, SeqCst);
+        if self.requests.send(request).is_err() {
+            self.shared.requests.fetch_sub(1, SeqCst);
         }
+        replied.await.unwrap_or_else(|_| Err(closed(doing)))
     }
 
-    /// Sees that it is still the same session.
+    /// Checks that it is still the same session.
     pub(crate) async fn probe(&self) -> Result<()> {
-        let row = self.ask("probe the session", self.statements.len() - 1, &[]).await?;
-        self.check(row.first())
+        let number = self.request("probe the session", "SELECT CONNECTION_ID()", Vec::new()).await?;
+        self.check(number)
     }
 
     /// A proxy may have put another session behind this connection: then nothing is held for certain.
-    pub(crate) fn check(&self, number: Option<&Cell>) -> Result<()> {
-        if number.and_then(Cell::number) == Some(self.number) { Ok(()) } else { Err(self.is_another()) }
+    pub(crate) fn check(&self, number: Option<u64>) -> Result<()> {
+        if number == Some(self.number) { Ok(()) } else { Err(self.is_another()) }
     }
 
-    /// Cuts it, for the session behind it is not the one that it was.
+    /// Closes it, for the session behind it is not the one that it was.
     pub(crate) fn is_another(&self) -> Error {
-        self.cut();
+        self.close();
         Error::permanent(
             ENGINE,
             "keep one session",
@@ -168,61 +137,184 @@ impl Session {
         )
     }
 
-    /// Cuts the connection; what it holds is lost at once.
-    pub(crate) fn cut(&self) {
-        self.line.drive().close();
+    /// Closes the connection; what it holds is lost at once.
+    pub(crate) fn close(&self) {
+        self.shared.lifeline.end();
+        self.shared.closing.notify_one();
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.cut();
+        self.close();
     }
 }
 
-/// What is done before a connection is ours alone: says who the server is, and what it knows the statements by.
-async fn set_up<S: AsRef<str>>(
-    settings: &Settings,
-    used: Use,
-    moves: Moves,
-    statements: &[S],
-) -> mysql_async::Result<(Line, Row, Vec<u32>)> {
-    let mut line = Line::open(&settings.login, moves).await?;
-    let (held, probe) = match used {
-        Use::Holds => (Some(HELD), Some(PROBE)),
-        Use::Writes => (None, None),
-    };
-    for text in SETUP.lines().chain(held) {
-        line.query(text).await?;
+/// The task of a connection: sends requests until the connection fails or is closed.
+async fn serve(mut conn: Guarded, mut requests: mpsc::UnboundedReceiver<Request>, shared: Arc<Shared>) {
+    while conn.is_usable() && !shared.lifeline.has_ended() {
+        let request = tokio::select! {
+            biased;
+            request = requests.recv() => request,
+            () = shared.closing.notified() => None,
+        };
+        let Some(request) = request else { break };
+        tokio::select! {
+            biased;
+            () = request(&mut conn) => {}
+            () = shared.closing.notified() => {}
+        }
+        shared.requests.fetch_sub(1, SeqCst);
     }
-    let who = line.query(WHO).await?;
-    let number = who.first().and_then(Cell::number).unwrap_or_default().to_string();
-    let mut prepared = Vec::new();
-    for text in statements.iter().map(AsRef::as_ref).chain(probe) {
-        prepared.push(line.prepare(&text.replace("{connection}", &number)).await?);
-    }
-    Ok((line, who, prepared))
+    shared.lifeline.end();
+    conn.close().await;
 }
 
-/// Drives it from now on, here at first. The lifeline ends before the server sees the end.
-fn start<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    stream: S,
-    moves: Moves,
-    without_eof: bool,
-    lifeline: Lifeline,
-) -> (Wire<Answer>, Drive) {
-    let reads = if without_eof { reads::<true> } else { reads::<false> };
-    let (wire, line) = Wire::over(stream, Manner::InTurn, reads, move || lifeline.end());
-    (wire, Drive::start(line, moves, &Handle::current(), false))
-}
-
-/// Asks again if the server undid a statement because it collided with another.
-pub(crate) async fn insist<T, F: Future<Output = Result<T>>>(ask: impl Fn() -> F) -> Result<T> {
+/// Sends a request again after a collision.
+async fn retry<T, F: Future<Output = Result<T>>>(request: impl Fn() -> F) -> Result<T> {
     let mut collisions = Collisions::default();
     loop {
-        let outcome = ask().await;
-        if !collided(&outcome) || !collisions.once_more().await {
+        let outcome = request().await;
+        if !has_collided(&outcome) || !collisions.pause().await {
             return outcome;
         }
+    }
+}
+
+/// What makes a style whose statements are procedures.
+pub(crate) struct Style {
+    pub(crate) abilities: Abilities,
+    pub(crate) take: &'static str,
+    pub(crate) free: &'static str,
+    pub(crate) view: ViewTexts,
+}
+
+/// The session style: a lock is a row that an open transaction has selected for update.
+pub(crate) static STYLE: Style = Style {
+    abilities: SESSION,
+    take: "CALL lockkeeper_session_take(?, ?, ?, ?)",
+    free: "CALL lockkeeper_session_free(?)",
+    view: ViewTexts {
+        list: include_str!("sql/session_list.sql"),
+        find: "SELECT connection FROM lockkeeper_sessions WHERE name = ? AND id = ? AND connection IS NOT NULL",
+        clean: "CALL lockkeeper_session_clean(86400)",
+    },
+};
+
+/// A connection of such a style, with one lock or many.
+pub(crate) struct Held {
+    session: Arc<Session>,
+    style: &'static Style,
+}
+
+impl Held {
+    /// What the procedure needs that takes a lock.
+    fn values(claim: &Claim, wait_seconds: u64) -> Vec<Value> {
+        let (id, holder) = (claim.id.to_string(), claim.holder.encode());
+        vec![claim.name.as_str().into(), id.into(), holder.into(), wait_seconds.into()]
+    }
+
+    /// The token, if the lock was taken.
+    fn taken(&self, row: Option<(Option<u64>, u64)>) -> Result<Option<Token>> {
+        let (token, number) = row.unwrap_or_default();
+        self.session.check(Some(number))?;
+        Ok(token.map(Token))
+    }
+}
+
+impl Connection for Held {
+    const NOTICES_LOSS: bool = false;
+
+    async fn take(&self, claim: &Claim) -> Result<Option<Token>> {
+        let take = || self.session.request("take the lock", self.style.take, Self::values(claim, 0));
+        self.taken(retry(take).await?)
+    }
+
+    async fn wait(&self, claim: &Claim) -> Result<Token> {
+        loop {
+            let values = Self::values(claim, self.session.times.wait);
+            let waited = self.session.wait(self.style.take, values).await;
+            // One slice is over without the lock, which the session style sees as a collision.
+            if has_collided(&waited) {
+                continue;
+            }
+            if let Some(token) = self.taken(waited?)? {
+                return Ok(token);
+            }
+        }
+    }
+
+    async fn free(&self, lock: &LockName) -> Result<()> {
+        let free = || {
+            let values = vec![lock.as_str().into()];
+            self.session.request::<mysql_async::Row>("free the lock", self.style.free, values)
+        };
+        retry(free).await.map(drop)
+    }
+
+    async fn probe(&self) -> Result<()> {
+        self.session.probe().await
+    }
+
+    fn is_busy(&self) -> bool {
+        self.session.is_busy()
+    }
+
+    fn lifeline(&self) -> &Lifeline {
+        self.session.lifeline()
+    }
+
+    fn cut(&self) {
+        self.session.close();
+    }
+}
+
+/// Where such connections come from. The locks are spread over `SHARED` of them; 0 if each can hold only one.
+pub(crate) struct Source<const SHARED: usize> {
+    settings: Arc<Settings>,
+    holders: Arc<Holders>,
+    style: &'static Style,
+}
+
+/// Opens the style.
+pub(crate) fn open_style<const SHARED: usize>(
+    settings: Arc<Settings>,
+    style: &'static Style,
+) -> Sessions<Source<SHARED>> {
+    let holders = Holders::open(&settings, style.view);
+    let (limits, at_most) = (settings.limits, settings.connections);
+    let source = Arc::new(Source { settings, holders, style });
+    Sessions::new(source, Arc::new(Holds::default()), limits, at_most)
+}
+
+impl<const SHARED: usize> Connections for Source<SHARED> {
+    type Connection = Held;
+
+    const SHARED: usize = SHARED;
+
+    fn abilities(&self) -> Abilities {
+        self.style.abilities
+    }
+
+    async fn open(&self) -> Result<Arc<Held>> {
+        Ok(Arc::new(Held { session: Session::open(&self.settings).await?, style: self.style }))
+    }
+
+    async fn interrupt(&self, connection: &Held) {
+        if self.holders.interrupt(connection.session.number).await.is_err() {
+            connection.cut();
+        }
+    }
+
+    async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
+        self.holders.list(prefix, at_most).await
+    }
+
+    async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        self.holders.evict(name, id).await
+    }
+
+    fn close(&self) {
+        self.holders.close();
     }
 }

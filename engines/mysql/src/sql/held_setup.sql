@@ -1,1 +1,1 @@
-SET SESSION wait_timeout = 10 /*M!, use_stat_tables = 'never', session_track_system_variables = 'last_insert_id' */
+SET SESSION wait_timeout = {server}, net_read_timeout = {server}, net_write_timeout = {server}, innodb_lock_wait_timeout = {wait} /*M!, use_stat_tables = 'never' */

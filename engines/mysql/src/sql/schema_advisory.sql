@@ -23,15 +23,17 @@ CREATE TABLE IF NOT EXISTS lockkeeper_holds (
 
 DELIMITER //
 
+DROP PROCEDURE IF EXISTS lockkeeper_advisory_key //
 CREATE PROCEDURE lockkeeper_advisory_key(p_name VARBINARY(640), OUT o_key VARCHAR(64) CHARACTER SET ascii)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_full VARBINARY(800) DEFAULT CONCAT(DATABASE(), '/', p_name);
-    SET o_key = IF(LENGTH(v_full) <= 61 AND CONVERT(v_full USING utf8mb4) REGEXP BINARY '^[a-z0-9._/-]+$',
+    SET o_key = IF(LENGTH(v_full) <= 61 AND CONVERT(v_full USING utf8mb4) COLLATE utf8mb4_bin REGEXP '^[a-z0-9._/-]+$',
         CONCAT('lk:', v_full), CONCAT('lk:', LEFT(SHA2(v_full, 256), 60)));
 END //
 
 -- Takes the lock, at once or within so many seconds, and only then the token: on MySQL, which has no sequences.
+DROP PROCEDURE IF EXISTS lockkeeper_advisory_take //
 CREATE PROCEDURE lockkeeper_advisory_take(
     p_name VARBINARY(640), p_id CHAR(32) CHARACTER SET ascii, p_holder TEXT CHARACTER SET utf8mb4, p_wait INT
 )
@@ -57,6 +59,7 @@ BEGIN
     SELECT v_token AS token, CONNECTION_ID() AS connection;
 END //
 
+DROP PROCEDURE IF EXISTS lockkeeper_advisory_free //
 CREATE PROCEDURE lockkeeper_advisory_free(p_name VARBINARY(640))
 SQL SECURITY INVOKER
 BEGIN
@@ -66,6 +69,7 @@ BEGIN
 END //
 
 -- Removes rows of long ago that nobody has now.
+DROP PROCEDURE IF EXISTS lockkeeper_advisory_clean //
 CREATE PROCEDURE lockkeeper_advisory_clean(p_idle_seconds BIGINT)
 SQL SECURITY INVOKER
 BEGIN
@@ -74,3 +78,10 @@ BEGIN
 END //
 
 DELIMITER ;
+
+CREATE TABLE IF NOT EXISTS lockkeeper_schema (
+    style VARCHAR(16) CHARACTER SET ascii NOT NULL PRIMARY KEY,
+    version INT NOT NULL
+) ENGINE = InnoDB;
+-- Last, so that it says nothing before all of this is there.
+INSERT INTO lockkeeper_schema VALUES ('advisory', 2) ON DUPLICATE KEY UPDATE version = VALUES(version);

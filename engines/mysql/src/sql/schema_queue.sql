@@ -47,6 +47,7 @@ DELIMITER //
 
 -- Wakes the keepers in the list. A keeper's bell is a user lock held by a connection that sleeps: a killed
 -- query is a rung bell. The lock proves that the connection is the right one, whatever was restarted.
+DROP PROCEDURE IF EXISTS lockkeeper_ring //
 CREATE PROCEDURE lockkeeper_ring(p_bells TEXT)
 SQL SECURITY INVOKER
 BEGIN
@@ -66,6 +67,7 @@ END //
 
 -- The bells of those claims that fit now and did not fit while `p_freed` more stood before `p_from` (Law 10).
 -- Holders are a prefix of the queue, so it ends at the first claim that does not fit.
+DROP PROCEDURE IF EXISTS lockkeeper_fitting //
 CREATE PROCEDURE lockkeeper_fitting(p_name VARBINARY(640), p_from BIGINT, p_freed BIGINT, OUT o_bells TEXT)
 SQL SECURITY INVOKER
 BEGIN
@@ -89,6 +91,7 @@ BEGIN
 END //
 
 -- From now on the lock's claims stand in lockkeeper_claims, the one in its row, too. The caller has taken the lock's row.
+DROP PROCEDURE IF EXISTS lockkeeper_unfold //
 CREATE PROCEDURE lockkeeper_unfold(p_name VARBINARY(640))
 SQL SECURITY INVOKER
 BEGIN
@@ -101,6 +104,7 @@ END //
 
 -- Appends the claim or finds its place, and looks. Nothing is appended if the oldest claim's shape is another
 -- (Law 6): then `ruling` is that claim's demand.
+DROP PROCEDURE IF EXISTS lockkeeper_join //
 CREATE PROCEDURE lockkeeper_join(
     p_name VARBINARY(640), p_id CHAR(32) CHARACTER SET ascii, p_demand VARCHAR(32), p_weight BIGINT, p_room BIGINT,
     p_permits BIGINT, p_holder TEXT CHARACTER SET utf8mb4, p_bell VARCHAR(64), p_ttl_us BIGINT
@@ -153,6 +157,7 @@ BEGIN
 END //
 
 -- Removes the claim, wherever it stands, and rings for those who fit now. Says, too, whether the lock is free now.
+DROP PROCEDURE IF EXISTS lockkeeper_leave //
 CREATE PROCEDURE lockkeeper_leave(p_name VARBINARY(640), p_id CHAR(32) CHARACTER SET ascii)
 SQL SECURITY INVOKER
 BEGIN
@@ -188,6 +193,7 @@ BEGIN
 END //
 
 -- Lets a holder take less room and rings for those who fit now.
+DROP PROCEDURE IF EXISTS lockkeeper_shrink //
 CREATE PROCEDURE lockkeeper_shrink(
     p_name VARBINARY(640), p_id CHAR(32) CHARACTER SET ascii, p_demand VARCHAR(32), p_weight BIGINT
 )
@@ -218,6 +224,7 @@ BEGIN
 END //
 
 -- Removes the expired claims of a lock and rings for those who fit now.
+DROP PROCEDURE IF EXISTS lockkeeper_sweep //
 CREATE PROCEDURE lockkeeper_sweep(p_name VARBINARY(640))
 SQL SECURITY INVOKER
 BEGIN
@@ -236,6 +243,7 @@ END //
 
 -- Removes what nobody has used for long. A join at the same time has taken the lock's row and raised its last
 -- place, so that the row is then left alone.
+DROP PROCEDURE IF EXISTS lockkeeper_clean //
 CREATE PROCEDURE lockkeeper_clean(p_idle_seconds BIGINT)
 SQL SECURITY INVOKER
 BEGIN
@@ -248,3 +256,10 @@ BEGIN
 END //
 
 DELIMITER ;
+
+CREATE TABLE IF NOT EXISTS lockkeeper_schema (
+    style VARCHAR(16) CHARACTER SET ascii NOT NULL PRIMARY KEY,
+    version INT NOT NULL
+) ENGINE = InnoDB;
+-- Last, so that it says nothing before all of this is there.
+INSERT INTO lockkeeper_schema VALUES ('queue', 2) ON DUPLICATE KEY UPDATE version = VALUES(version);

@@ -19,6 +19,7 @@ CREATE TABLE IF NOT EXISTS lockkeeper_rows (
 
 DELIMITER //
 
+DROP PROCEDURE IF EXISTS lockkeeper_row_clean //
 CREATE PROCEDURE lockkeeper_row_clean(p_idle_seconds BIGINT)
 SQL SECURITY INVOKER
 BEGIN
@@ -29,3 +30,10 @@ BEGIN
 END //
 
 DELIMITER ;
+
+CREATE TABLE IF NOT EXISTS lockkeeper_schema (
+    style VARCHAR(16) CHARACTER SET ascii NOT NULL PRIMARY KEY,
+    version INT NOT NULL
+) ENGINE = InnoDB;
+-- Last, so that it says nothing before all of this is there.
+INSERT INTO lockkeeper_schema VALUES ('row', 2) ON DUPLICATE KEY UPDATE version = VALUES(version);

@@ -13,6 +13,7 @@ CREATE TABLE IF NOT EXISTS lockkeeper_sessions (
 DELIMITER //
 
 -- Takes the row, at once or as soon as nobody has it, and leaves the transaction open.
+DROP PROCEDURE IF EXISTS lockkeeper_session_take //
 CREATE PROCEDURE lockkeeper_session_take(
     p_name VARBINARY(640), p_id CHAR(32) CHARACTER SET ascii, p_holder TEXT CHARACTER SET utf8mb4, p_wait BOOLEAN
 )
@@ -46,6 +47,7 @@ BEGIN
     SELECT v_token AS token, CONNECTION_ID() AS connection;
 END //
 
+DROP PROCEDURE IF EXISTS lockkeeper_session_free //
 CREATE PROCEDURE lockkeeper_session_free(p_name VARBINARY(640))
 SQL SECURITY INVOKER
 BEGIN
@@ -54,6 +56,7 @@ BEGIN
 END //
 
 -- Removes rows of long ago that nobody has now.
+DROP PROCEDURE IF EXISTS lockkeeper_session_clean //
 CREATE PROCEDURE lockkeeper_session_clean(p_idle_seconds BIGINT)
 SQL SECURITY INVOKER
 BEGIN
@@ -67,3 +70,10 @@ BEGIN
 END //
 
 DELIMITER ;
+
+CREATE TABLE IF NOT EXISTS lockkeeper_schema (
+    style VARCHAR(16) CHARACTER SET ascii NOT NULL PRIMARY KEY,
+    version INT NOT NULL
+) ENGINE = InnoDB;
+-- Last, so that it says nothing before all of this is there.
+INSERT INTO lockkeeper_schema VALUES ('session', 2) ON DUPLICATE KEY UPDATE version = VALUES(version);

@@ -1,1 +1,1 @@
-SELECT CONNECTION_ID(), @@global.read_only, DATABASE(), VERSION() LIKE '%MariaDB%'
+SELECT CONNECTION_ID(), @@global.read_only, DATABASE(), VERSION()

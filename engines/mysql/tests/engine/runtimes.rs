@@ -1,9 +1,8 @@
 //! Locks held by a connection and the runtimes that drive it: see the cases, which are those of every server.
 
-#[path = "../../../crates/conformance/cases/runtimes.rs"]
+#[path = "../../../../crates/conformance/cases/runtimes.rs"]
 mod cases;
 
-use cases::HELD;
 use lockkeeper_testkit::MariaDb;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
@@ -11,7 +10,7 @@ use std::sync::LazyLock;
 
 static SERVER: LazyLock<MariaDb> = LazyLock::new(|| MariaDb::start_with(&["--max-connections=300"]));
 
-cases::on_every_server!(SERVER, &HELD);
+cases::on_every_server!(SERVER, &["queue", "row", "session", "advisory"]);
 
 #[test]
 fn a_loss_is_told_while_the_runtime_stands_still() {

@@ -1,6 +1,6 @@
 //! Many tasks of one keeper, whose requests travel together, and claims that move from the lock's row to the queue.
 
-#[path = "../../../crates/conformance/cases/leaving.rs"]
+#[path = "../../../../crates/conformance/cases/leaving.rs"]
 mod leaving;
 
 use leaving::until_idle;

@@ -147,7 +147,7 @@ async fn tokens_grow_after_idle_state_was_removed() {
 async fn a_user_lock_is_taken_by_the_session_that_asks_and_by_no_other() {
     let server = MariaDb::start();
     lockkeeper::connect(format!("{}?style=advisory", server.url())).await.expect("a keeper").close().await;
-    let take = include_str!("../src/sql/user_lock_take.sql");
+    let take = include_str!("../../src/sql/user_lock_take.sql");
     let mut sessions = [client(&server).await, client(&server).await];
     let mut last = 2;
     for (of, number, wanted) in
@@ -155,10 +155,7 @@ async fn a_user_lock_is_taken_by_the_session_that_asks_and_by_no_other() {
     {
         let number: Option<u64> =
             sessions[number].query_first("SELECT CONNECTION_ID()").await.expect("a number");
-        let take = take.replace("{connection}", &number.expect("a row").to_string());
-        sessions[of].exec_drop(take, ("lk:it",)).await.expect("an answer");
-        let said: Option<u64> =
-            sessions[of].query_first("SELECT @@last_insert_id").await.expect("what it said");
+        let said: Option<u64> = sessions[of].exec_first(take, (number, "lk:it")).await.expect("a reply");
         let holder: Option<Option<u64>> =
             sessions[of].query_first("SELECT IS_USED_LOCK('lk:it')").await.expect("a holder");
         let said = said.expect("a row");

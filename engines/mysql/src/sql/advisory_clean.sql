@@ -1,1 +1,0 @@
-CALL lockkeeper_advisory_clean(86400)

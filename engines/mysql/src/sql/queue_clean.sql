@@ -1,1 +1,0 @@
-CALL lockkeeper_clean(86400)

@@ -1,1 +1,0 @@
-CALL lockkeeper_row_clean(86400)

@@ -1,1 +1,0 @@
-CALL lockkeeper_session_clean(86400)

@@ -1,1 +1,0 @@
-(?, ?, ?, ?, ?, SYSDATE(6) - INTERVAL ? MICROSECOND, ?)

@@ -1,1 +1,0 @@
-SELECT NEXTVAL(lockkeeper_tokens) AS token

@@ -1,1 +1,0 @@
-DELETE FROM lockkeeper_holds WHERE name = ? AND id = ?

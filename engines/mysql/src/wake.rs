@@ -1,0 +1,77 @@
+//! How a waiting keeper is woken: a connection of its own waits in the server until somebody kills its query.
+//!
+//! MySQL has no messages between its clients. But a query that waits costs nothing, and a leave that makes room for a
+//! claim can end the wait of that claim's keeper at once. The query waits for a user lock that another connection of the
+//! same keeper has. `SLEEP` would do without, but all sleepers of a MariaDB server share one mutex, and the `KILL` of one
+//! then takes up to seconds where several are woken.
+
+use crate::config::Settings;
+use crate::connection::{Guarded, Work, first_row, open};
+use crate::error::{closed, failed, too_late};
+use lockkeeper_core::{ClaimId, Result};
+use lockkeeper_sql_common::Waiters;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+const TAKE: &str = "SELECT GET_LOCK(?, 5)";
+const WAIT: &str = "SELECT GET_LOCK(?, 20)";
+/// More than the server waits.
+const TAKE_LIMIT: Duration = Duration::from_secs(6);
+const WAIT_LIMIT: Duration = Duration::from_secs(25);
+
+/// The name of the user lock by which a new keeper is woken.
+pub(crate) fn name() -> String {
+    format!("lockkeeper_bell_{}", ClaimId::random())
+}
+
+/// Notifies `woken` whenever the keeper is woken, until the waiters are closed.
+pub(crate) async fn listen(settings: Arc<Settings>, name: String, waiters: Arc<Waiters>, woken: Arc<Notify>) {
+    while !waiters.is_closed() {
+        if let Err(error) = wait_again(&settings, &name, &waiters, &woken).await {
+            tracing::debug!(%error, "wake connection lost; reconnecting");
+            tokio::time::sleep(Duration::from_millis(rand::random_range(50..300))).await;
+        }
+    }
+}
+
+/// Opens the connections and waits, again and again.
+async fn wait_again(settings: &Settings, name: &str, waiters: &Waiters, woken: &Notify) -> Result<()> {
+    const DOING: &str = "wait for a wake";
+    let gate = format!("{name}_gate");
+    let _closed = holding(settings, gate.clone()).await?;
+    let mut conn = holding(settings, name.to_owned()).await?;
+    // A wake may have come while the connection was not there.
+    waiters.look_in(Duration::ZERO);
+    let wait: Work<Option<Option<u8>>> = first_row(WAIT, (gate,));
+    while !waiters.is_closed() {
+        let waited = tokio::time::timeout(WAIT_LIMIT, conn.run(&wait)).await;
+        match waited.map_err(|_| too_late(DOING, WAIT_LIMIT))? {
+            Ok(Some(Some(0))) => {}
+            // The connection that had the other lock is gone.
+            Ok(Some(Some(_))) => return Err(closed(DOING)),
+            Ok(_) => woken.notify_one(),
+            Err(error) if is_interrupted(&error) => woken.notify_one(),
+            Err(error) => return Err(failed(DOING, error)),
+        }
+    }
+    Ok(())
+}
+
+fn is_interrupted(error: &mysql_async::Error) -> bool {
+    const INTERRUPTED: u16 = 1317;
+    matches!(error, mysql_async::Error::Server(error) if error.code == INTERRUPTED)
+}
+
+/// A connection that has this user lock.
+async fn holding(settings: &Settings, name: String) -> Result<Guarded> {
+    const DOING: &str = "prepare to be woken";
+    let (mut conn, _) = open(settings, &settings.driver).await?;
+    let take: Work<Option<Option<u8>>> = first_row(TAKE, (name,));
+    let taken = tokio::time::timeout(TAKE_LIMIT, conn.run(&take)).await;
+    match taken.map_err(|_| too_late(DOING, TAKE_LIMIT))? {
+        Ok(Some(Some(1))) => Ok(conn),
+        Ok(_) => Err(closed(DOING)),
+        Err(error) => Err(failed(DOING, error)),
+    }
+}

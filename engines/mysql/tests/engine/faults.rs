@@ -1,0 +1,110 @@
+//! Connections on which nothing arrives any more, and what becomes of locks, waiters and renewals.
+
+use lockkeeper::{Connect, Keeper, State};
+use lockkeeper_testkit::{MariaDb, Proxy};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+const TTL: Duration = Duration::from_secs(2);
+const HELD: [&str; 2] = ["session", "advisory"];
+const TABLES: [&str; 2] = ["queue", "row"];
+
+/// The server closes a connection that holds locks when it has been silent for this long.
+const SERVER_LIMIT: Duration = Duration::from_secs(4);
+
+fn proxy(server: &MariaDb) -> (Proxy, String) {
+    let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, server.port())));
+    let url = server.url().replace(&format!(":{}", server.port()), &format!(":{}", proxy.addr().port()));
+    (proxy, url)
+}
+
+async fn keeper(url: &str, style: &str) -> Keeper {
+    Connect::to(format!("{url}?style={style}")).ttl(TTL).connect().await.expect(style)
+}
+
+/// A wait in the server is granted the lock, and the connection that waits is half open.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_granted_to_a_half_open_waiter_frees_itself() {
+    let server = MariaDb::start();
+    for style in HELD {
+        let (proxy, url) = proxy(&server);
+        let (near, far) = (keeper(&server.url(), style).await, keeper(&url, style).await);
+        let held = near.mutex("wedged").lock().await.expect(style);
+        let waiting = tokio::spawn(async move { far.mutex("wedged").lock().await });
+        tokio::time::sleep(TTL / 2).await;
+        proxy.half_open();
+        held.release().await.expect(style);
+        let start = Instant::now();
+        let next = tokio::time::timeout(Duration::from_secs(30), near.mutex("wedged").lock()).await;
+        let next = next.unwrap_or_else(|_| panic!("{style}: it stays locked")).expect(style);
+        println!("{style}: free again after {:?}", start.elapsed());
+        // The server's limit, and a slice of the wait before it.
+        assert!(start.elapsed() < SERVER_LIMIT + TTL * 2, "{style}: {:?}", start.elapsed());
+        next.release().await.expect(style);
+        let waited = tokio::time::timeout(Duration::from_secs(30), waiting).await;
+        let waited = waited.unwrap_or_else(|_| panic!("{style}: the waiter has not noticed"));
+        waited.expect("no panic").expect(style).release().await.expect(style);
+    }
+}
+
+/// Every connection becomes half open while a lock is held: renewals go on over new ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn renewals_go_on_when_their_connection_is_half_open() {
+    let server = MariaDb::start();
+    for style in TABLES {
+        for server_learns in [false, true] {
+            let (proxy, url) = proxy(&server);
+            let keeper = keeper(&url, style).await;
+            let held = keeper.mutex("renewed").lock().await.expect(style);
+            // Until the renewals have a connection.
+            tokio::time::sleep(TTL).await;
+            if server_learns { proxy.half_open_for_clients() } else { proxy.half_open() }
+            let start = Instant::now();
+            while start.elapsed() < TTL * 3 {
+                assert_ne!(held.state(), State::Lost, "{style} after {:?}", start.elapsed());
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            held.release().await.expect(style);
+            keeper.mutex("renewed").lock().await.expect(style).release().await.expect(style);
+        }
+    }
+}
+
+/// A holder whose connection is half open is told before another one can have the lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_half_open_holder_knows_before_the_next_one_holds() {
+    let server = MariaDb::start();
+    for style in HELD {
+        let (proxy, url) = proxy(&server);
+        let (near, far) = (keeper(&server.url(), style).await, keeper(&url, style).await);
+        let held = far.mutex("silent").lock().await.expect(style);
+        proxy.half_open();
+        let next = tokio::time::timeout(Duration::from_secs(30), near.mutex("silent").lock()).await;
+        let state = held.state();
+        next.unwrap_or_else(|_| panic!("{style}: it stays locked")).expect(style);
+        assert_ne!(state, State::Held, "{style}");
+        // It finds its way back.
+        far.mutex("silent/other").lock().await.expect(style).release().await.expect(style);
+    }
+}
+
+/// Whoever is dropped in the middle of a request leaves a connection that nobody else waits for.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_were_given_up_hold_up_nobody() {
+    let server = MariaDb::start();
+    for style in TABLES {
+        let (proxy, url) = proxy(&server);
+        let keeper = keeper(&url, style).await;
+        keeper.mutex("first").lock().await.expect(style).release().await.expect(style);
+        proxy.half_open();
+        let start = Instant::now();
+        for turn in 0..20 {
+            let mutex = keeper.mutex(format!("given-up/{turn}"));
+            let _ = tokio::time::timeout(Duration::from_millis(5), mutex.lock()).await;
+        }
+        let pair = async { keeper.mutex("after").lock().await?.release().await };
+        tokio::time::timeout(Duration::from_secs(20), pair).await.expect(style).expect(style);
+        println!("{style}: {:?}", start.elapsed());
+        keeper.close().await;
+    }
+}
