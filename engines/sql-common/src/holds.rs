@@ -3,8 +3,8 @@
 //! A server's session locks are re-entrant per connection, so two claims of one process on one connection
 //! would both win. Here only one claim of a process at a time gets as far as the server.
 
-use lockkeeper_core::{Claim, ClaimId, Clock, Holder, LockName, Moment, NameMap, Token};
-use std::collections::hash_map;
+use lockkeeper_core::{Claim, ClaimId, Clock, Holder, LockName, Moment, Token};
+use std::collections::{HashMap, hash_map};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -105,7 +105,7 @@ impl<C> Drop for Ending<'_, C> {
 /// The map.
 #[derive(Debug)]
 pub struct Holds<C> {
-    book: Mutex<NameMap<Entry<C>>>,
+    book: Mutex<HashMap<LockName, Entry<C>>>,
     /// Rings for those who want to end what somebody else was ending.
     ended: Notify,
 }
@@ -116,12 +116,16 @@ impl<C> Default for Holds<C> {
     }
 }
 
-fn find<'a, C>(book: &'a mut NameMap<Entry<C>>, name: &LockName, id: ClaimId) -> Option<&'a mut Hold<C>> {
+fn find<'a, C>(
+    book: &'a mut HashMap<LockName, Entry<C>>,
+    name: &LockName,
+    id: ClaimId,
+) -> Option<&'a mut Hold<C>> {
     book.get_mut(name)?.hold.as_mut().filter(|hold| hold.id == id)
 }
 
 impl<C> Holds<C> {
-    fn book(&self) -> MutexGuard<'_, NameMap<Entry<C>>> {
+    fn book(&self) -> MutexGuard<'_, HashMap<LockName, Entry<C>>> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -11,6 +11,11 @@ pub struct Limits {
     pub connect: Duration,
     /// How often waiters are looked after without any message.
     pub look: Duration,
+    /// For the replies that a renewal needs: less than the quarter of the TTL after which the core gives a renewal up.
+    pub renewal: Duration,
+    /// After how long without a sign of life the server ends a session that holds locks: longer than the TTL, so that the
+    /// client's trust has ended before.
+    pub takeover: Duration,
 }
 
 impl Limits {
@@ -20,6 +25,8 @@ impl Limits {
             request: (ttl / 2).clamp(Duration::from_millis(100), Duration::from_secs(5)),
             connect: (ttl / 2).clamp(Duration::from_secs(2), Duration::from_secs(10)),
             look: (ttl / 3).min(Duration::from_secs(5)),
+            renewal: ttl / 5,
+            takeover: ttl + (ttl / 4).max(Duration::from_millis(100)),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Waiting where the server sends no messages and a claim is not in a queue: one look serves all who wait in a keeper.
 
-use lockkeeper_core::{LockName, NameMap};
-use std::collections::{HashSet, VecDeque};
+use lockkeeper_core::LockName;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const SHARE_AT_MOST: usize = 20;
 /// Who waits in this keeper, lock by lock.
 #[derive(Debug, Default)]
 pub struct Lookout {
-    waiting: Mutex<NameMap<VecDeque<oneshot::Sender<()>>>>,
+    waiting: Mutex<HashMap<LockName, VecDeque<oneshot::Sender<()>>>>,
     somebody: Notify,
     /// Whether it is counted among those that look.
     looks: AtomicBool,
@@ -23,7 +23,7 @@ pub struct Lookout {
 }
 
 impl Lookout {
-    fn waiting(&self) -> MutexGuard<'_, NameMap<VecDeque<oneshot::Sender<()>>>> {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<LockName, VecDeque<oneshot::Sender<()>>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -5,8 +5,8 @@ mod waiting;
 use crate::holds::{Hold, Holds, Reserved, Role};
 use crate::limits::Limits;
 use lockkeeper_core::{
-    Abilities, Answer, Claim, ClaimId, Clock, Error, Grant, Kept, Left, Lifeline, LockName, LockView, Race,
-    Renewal, Result, Token, background,
+    Abilities, Answer, Claim, ClaimId, Clock, Error, Grant, Kept, Left, Lifeline, LockName, LockView, Moment,
+    Race, Renewal, Result, Token, background,
 };
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -17,7 +17,7 @@ use waiting::{Settled, wait};
 
 /// One dedicated connection. It limits the time of each of its requests itself, but for the wait.
 pub trait Connection: Send + Sync + 'static {
-    /// Whether its lifeline ends by itself when it breaks; if not, it is asked several times a second.
+    /// Whether its lifeline ends by itself when it breaks; if not, it is probed several times a second.
     const NOTICES_LOSS: bool;
 
     /// Takes the lock if it is free; `None` if somebody else has it.
@@ -80,13 +80,14 @@ struct Inner<S: Connections> {
     /// Those that hold many locks, in a style that can.
     shared: Mutex<Vec<Arc<S::Connection>>>,
     opening: tokio::sync::Mutex<()>,
-    idle: Mutex<Vec<Arc<S::Connection>>>,
-    /// Those that somebody has to himself.
+    /// Those that nobody uses, and since when.
+    idle: Mutex<Vec<(Arc<S::Connection>, Moment)>>,
+    /// Those that one claim uses alone.
     checked_out: Mutex<Vec<Arc<S::Connection>>>,
     /// One permit for each connection that may still be checked out.
     room: Semaphore,
     at_most: usize,
-    /// How many waiters found no connection to wait on, and so have to ask now and then.
+    /// How many waiters found no connection to wait on, and so poll.
     pacing: AtomicUsize,
     /// Waits in the server that are not settled yet, by the claim that waits.
     waits: Mutex<HashMap<ClaimId, Arc<tokio::sync::Mutex<()>>>>,
@@ -94,7 +95,7 @@ struct Inner<S: Connections> {
 }
 
 impl<S: Connections> Sessions<S> {
-    /// At most so many connections, beside those that are shared.
+    /// With at most this number of connections, beside those that are shared.
     pub fn new(source: Arc<S>, holds: Arc<Holds<S::Connection>>, limits: Limits, at_most: usize) -> Self {
         let inner = Arc::new(Inner {
             source,
@@ -111,6 +112,7 @@ impl<S: Connections> Sessions<S> {
             closed: AtomicBool::new(false),
         });
         background::handle().spawn(expire(Arc::downgrade(&inner)));
+        background::handle().spawn(tend(Arc::downgrade(&inner), limits.look));
         Self(inner)
     }
 }
@@ -125,9 +127,12 @@ fn open<C: Connection>(connection: &&Arc<C>) -> bool {
 
 impl<S: Connections> Inner<S> {
     /// The connection on which a claim is tried, if no shared one is open; `None` if all were in use for too long.
-    async fn connection(&self, id: ClaimId) -> Result<Option<Arc<S::Connection>>> {
+    async fn connection(self: &Arc<Self>, id: ClaimId) -> Result<Option<Arc<S::Connection>>> {
         if S::SHARED > 0 {
-            return Box::pin(self.shared(id)).await.map(Some);
+            // In the background: a caller that is not polled any more must not keep the others from opening one.
+            let shared = background::handle().spawn(Arc::clone(self).shared(id)).await;
+            let ended = |error| Error::temporary(self.source.abilities().engine, "connect", error);
+            return shared.unwrap_or_else(|error| Err(ended(error))).map(Some);
         }
         if let Ok(room) = self.room.try_acquire() {
             return self.check_out(room).await.map(Some);
@@ -139,7 +144,7 @@ impl<S: Connections> Inner<S> {
     }
 
     /// Finds or opens a connection for a claim that has reserved its lock.
-    async fn connect(&self, claim: &Claim) -> Result<Arc<S::Connection>> {
+    async fn connect(self: &Arc<Self>, claim: &Claim) -> Result<Arc<S::Connection>> {
         let connection = match self.connection(claim.id).await {
             Ok(Some(connection)) => connection,
             missing => {
@@ -155,7 +160,7 @@ impl<S: Connections> Inner<S> {
     }
 
     /// A shared connection: one that has nothing to do, or another one as long as there may be more.
-    async fn shared(&self, id: ClaimId) -> Result<Arc<S::Connection>> {
+    async fn shared(self: Arc<Self>, id: ClaimId) -> Result<Arc<S::Connection>> {
         let _one_at_a_time = self.opening.lock().await;
         if let Some(connection) = self.open_shared(id) {
             return Ok(connection);
@@ -176,20 +181,20 @@ impl<S: Connections> Inner<S> {
         if idle.is_none() && shared.len() < S::SHARED {
             return None;
         }
-        // By chance, which the id is: whoever is asked now may be busy for long.
+        // At random, which the id is: each may be busy for long.
         let any = usize::try_from(id.0 % shared.len().max(1) as u128).unwrap_or(0);
         idle.or_else(|| shared.get(any)).cloned()
     }
 
-    /// A connection of one's own. Its permit comes back when it is checked in.
+    /// A connection for one claim alone. Its permit comes back when it is checked in.
     async fn check_out(&self, room: SemaphorePermit<'_>) -> Result<Arc<S::Connection>> {
         let idle = {
             let mut idle = lock(&self.idle);
-            idle.retain(|connection| open(&connection));
+            idle.retain(|(connection, _)| open(&connection));
             idle.pop()
         };
         let connection = match idle {
-            Some(connection) => connection,
+            Some((connection, _)) => connection,
             None => Box::pin(self.source.open()).await?,
         };
         room.forget();
@@ -206,7 +211,7 @@ impl<S: Connections> Inner<S> {
             checked_out.swap_remove(own);
         }
         if open(&connection) && !self.closed.load(SeqCst) {
-            lock(&self.idle).push(Arc::clone(connection));
+            lock(&self.idle).push((Arc::clone(connection), Clock::Boot.now()));
         } else {
             connection.cut();
         }
@@ -241,17 +246,36 @@ impl<S: Connections> Inner<S> {
         ending.done() && alive
     }
 
-    /// The claims that are dead because their connection is: all of these or none.
-    async fn probe(&self, connection: Arc<S::Connection>, ids: Vec<ClaimId>) -> Vec<ClaimId> {
-        let alive = tokio::time::timeout(self.limits.request, connection.probe()).await;
-        if open(&&connection) && matches!(alive, Ok(Ok(()))) {
-            return Vec::new();
+    /// Sends a request over the connection, to see whether it is still the same session.
+    async fn probe(&self, connection: &Arc<S::Connection>, limit: Duration) -> Probed {
+        let reply = tokio::time::timeout(limit, connection.probe()).await;
+        match reply {
+            Ok(Ok(())) if open(&connection) => Probed::Alive,
+            Err(_) if open(&connection) => Probed::Silent,
+            _ => Probed::Dead,
         }
-        connection.cut();
-        ids
     }
 
-    /// Asks every connection that holds something; one that does not answer as it should is cut.
+    /// Cuts the connection unless its session is known to be alive.
+    async fn cut_unless_alive(&self, connection: Arc<S::Connection>) {
+        if !matches!(self.probe(&connection, self.limits.request).await, Probed::Alive) {
+            connection.cut();
+        }
+    }
+
+    /// Makes sure that the server has the session of a claim that holds, from now on for the claim's TTL: its grant may
+    /// be as old as the wait that it came from.
+    async fn confirm(&self, claim: &Claim, connection: &Arc<S::Connection>) -> Result<()> {
+        if matches!(self.probe(connection, self.limits.request).await, Probed::Alive) {
+            return Ok(());
+        }
+        connection.cut();
+        self.end(&claim.name, claim.id).await;
+        let engine = self.source.abilities().engine;
+        Err(Error::temporary(engine, "take the lock", "the connection that was granted it is lost"))
+    }
+
+    /// Probes every connection that holds something.
     async fn probe_all(&self, holds: &[(LockName, Hold<S::Connection>)]) {
         let mut asked: Vec<Arc<S::Connection>> = Vec::new();
         for connection in holds
@@ -263,7 +287,7 @@ impl<S: Connections> Inner<S> {
                 asked.push(Arc::clone(connection));
             }
         }
-        let probes = asked.into_iter().map(|connection| self.probe(connection, Vec::new()));
+        let probes = asked.into_iter().map(|connection| self.cut_unless_alive(connection));
         futures_util::future::join_all(probes).await;
     }
 
@@ -294,7 +318,7 @@ impl<S: Connections> Inner<S> {
         }
     }
 
-    /// Without a connection to wait on: all who pace together ask ten times a second.
+    /// Without a connection to wait on: all that pace together try ten times a second.
     async fn pace(&self) -> Result<()> {
         let pacing = self.pacing.fetch_add(1, SeqCst) + 1;
         let _counted = Counted(&self.pacing);
@@ -310,7 +334,7 @@ impl<S: Connections> Inner<S> {
                 connection.cut();
             }
         }
-        lock(&self.idle).drain(..).for_each(|connection| connection.cut());
+        lock(&self.idle).drain(..).for_each(|(connection, _)| connection.cut());
         lock(&self.shared).drain(..).for_each(|connection| connection.cut());
         self.source.close();
     }
@@ -320,6 +344,14 @@ impl<S: Connections> Drop for Inner<S> {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// What a probe found.
+enum Probed {
+    Alive,
+    Dead,
+    /// No reply yet: the session may be alive.
+    Silent,
 }
 
 struct Counted<'a>(&'a AtomicUsize);
@@ -364,6 +396,24 @@ async fn expire<S: Connections>(inner: std::sync::Weak<Inner<S>>) {
     }
 }
 
+/// Keeps shared connections in use, and closes others that nobody uses, before the server ends them as idle.
+async fn tend<S: Connections>(inner: std::sync::Weak<Inner<S>>, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        let Some(inner) = inner.upgrade() else { return };
+        if inner.closed.load(SeqCst) {
+            return;
+        }
+        let unused_since = Clock::Boot.now().minus(inner.limits.takeover / 2);
+        let unused = |(_, since): &mut (_, Moment)| *since < unused_since;
+        let unused: Vec<_> = lock(&inner.idle).extract_if(.., unused).collect();
+        unused.iter().for_each(|(connection, _)| connection.cut());
+        let shared: Vec<_> = lock(&inner.shared).iter().filter(|it| !it.is_busy()).cloned().collect();
+        let probes = shared.iter().map(|connection| inner.probe(connection, inner.limits.renewal));
+        futures_util::future::join_all(probes).await;
+    }
+}
+
 impl<S: Connections> Race for Sessions<S> {
     fn abilities(&self) -> Abilities {
         self.0.source.abilities()
@@ -384,6 +434,7 @@ impl<S: Connections> Race for Sessions<S> {
         match inner.holds.reserve(claim, shared.as_ref()) {
             Reserved::Busy => return Ok(busy),
             Reserved::Mine(connection, token) => {
+                Box::pin(inner.confirm(claim, &connection)).await?;
                 return Ok(Answer::GrantedOn(Grant { token }, connection.lifeline().clone()));
             }
             Reserved::Free => {}
@@ -441,8 +492,21 @@ impl<S: Connections> Race for Sessions<S> {
             }
             by_connection[index].1.push(claim.id);
         }
-        let probes = by_connection.into_iter().map(|(connection, ids)| inner.probe(connection, ids));
-        for ids in futures_util::future::join_all(probes).await {
+        let probes =
+            by_connection.iter().map(|(connection, _)| inner.probe(connection, inner.limits.renewal));
+        let probed = futures_util::future::join_all(probes).await;
+        let is_any_alive = probed.iter().any(|probed| matches!(probed, Probed::Alive));
+        for ((connection, ids), probed) in by_connection.into_iter().zip(probed) {
+            match probed {
+                Probed::Alive => continue,
+                // The network may come back before the claims' deadline.
+                Probed::Silent if !is_any_alive => {
+                    let engine = self.abilities().engine;
+                    return Err(Error::temporary(engine, "renew", "no reply from the server"));
+                }
+                // This one alone is silent: it must not keep the others from being renewed.
+                Probed::Silent | Probed::Dead => connection.cut(),
+            }
             dead.extend(ids);
         }
         Ok(Kept { dead, as_of: None })
