@@ -1,10 +1,24 @@
-//! The outer seam: what a keeper needs of an engine, whatever the mechanism behind it.
+//! For authors of engines: the seams, what travels over them, and the parts that engines share.
+//!
+//! Implement [`Queue`] (fair, first come, first served) or [`Race`] (unfair), wrap it in [`QueueEngine`] or [`RaceEngine`],
+//! and register a scheme for it with `lockkeeper::register`. Users of the locks need nothing of this module.
 
-use crate::claim::{Claim, ClaimId, Demand, Holder, Token};
-use crate::clock::{Clock, Moment};
+pub use crate::address::{Address, Host, parse_duration};
+pub use crate::background;
+pub use crate::batch::{Batch, Batcher, send_apart};
+pub use crate::claim::{Claim, ClaimId, Hex, KeeperId, SHARED_LIMIT, Shape};
+pub use crate::clock::{Clock, Moment};
+pub use crate::connections::{Connection, Connections, NoReply, Replies};
+pub use crate::grant;
+pub use crate::keeper::Builder;
+pub use crate::life::{Attempt, Lifeline};
+pub use crate::memory::Memory;
+pub use crate::name::LockName;
+pub use crate::queue::{Ahead, Joined, Place, Queue, QueueEngine};
+pub use crate::race::{Answer, Race, RaceEngine};
+
+use crate::claim::{Demand, Holder, Token};
 use crate::error::Result;
-use crate::life::Attempt;
-use crate::name::LockName;
 use serde::Serialize;
 use std::fmt;
 use std::pin::Pin;
@@ -14,23 +28,15 @@ use std::time::Duration;
 /// A future in a box, so that `Engine` can be used as `Arc<dyn Engine>`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Boxes a future in its place. `Box::pin` builds it first and then copies all of it, room for answers included, since the
-/// allocation in between may fail and the future is to be dropped then.
-#[inline]
-pub(crate) fn boxed<'a, T, F>(make: impl FnOnce() -> F) -> BoxFuture<'a, T>
-where
-    F: Future<Output = T> + Send + 'a,
-{
-    let room = Box::new_uninit();
-    let future = Box::write(room, make());
-    Box::into_pin(future)
+#[doc(hidden)]
+pub mod sealed {
+    /// Implemented by the two mechanisms, and by the conformance suite's wrapper.
+    pub trait Sealed {}
 }
 
-/// What a keeper needs of an engine.
-///
-/// Do not implement it: implement [`Queue`](crate::Queue) or [`Race`](crate::Race) and wrap that in
+/// What a keeper needs of an engine. It cannot be implemented outside of lockkeeper: implement [`Queue`](crate::Queue) or [`Race`](crate::Race) and wrap that in
 /// [`QueueEngine`](crate::QueueEngine) or [`RaceEngine`](crate::RaceEngine), where the mechanism is written once.
-pub trait Engine: Send + Sync + 'static {
+pub trait Engine: sealed::Sealed + Send + Sync + 'static {
     /// What this engine and style can do.
     fn abilities(&self) -> Abilities;
 
@@ -54,7 +60,7 @@ pub trait Engine: Send + Sync + 'static {
     /// Lets a holder shrink (write to read) without leaving the queue.
     fn shrink<'a>(&'a self, claim: &'a Claim, to: Demand) -> BoxFuture<'a, Result<()>>;
 
-    /// The locks in use whose name begins with the prefix, by name, at most so many.
+    /// The locks in use whose name begins with the prefix, sorted by name, at most `at_most`.
     fn inspect<'a>(&'a self, prefix: &'a str, at_most: usize) -> BoxFuture<'a, Result<Vec<LockView>>>;
 
     /// Removes somebody's claim by force; `false` if it was not there.
@@ -140,6 +146,76 @@ pub struct Abilities {
     pub crash_frees: CrashFrees,
     /// The shortest TTL it takes.
     pub min_ttl: Duration,
+}
+
+impl Abilities {
+    /// A style that excludes other machines, frees a killed holder's lock within the TTL, and has none of the abilities
+    /// that the methods below add.
+    pub const fn new(engine: &'static str, style: &'static str, url: &'static str) -> Self {
+        Self {
+            engine,
+            style,
+            url,
+            fair: false,
+            shared: false,
+            permits: false,
+            downgrade: false,
+            push: false,
+            across_processes: true,
+            across_machines: true,
+            token_survives_restart: true,
+            crash_frees: CrashFrees::WithinTtl,
+            min_ttl: crate::MIN_TTL,
+        }
+    }
+
+    /// A fair queue: read-write locks with downgrade, and semaphores.
+    #[must_use]
+    pub const fn queue(self) -> Self {
+        Self { fair: true, shared: true, permits: true, downgrade: true, ..self }
+    }
+
+    /// Read-write locks, without a queue.
+    #[must_use]
+    pub const fn shared(self) -> Self {
+        Self { shared: true, ..self }
+    }
+
+    /// A release wakes the next waiter by a message.
+    #[must_use]
+    pub const fn push(self) -> Self {
+        Self { push: true, ..self }
+    }
+
+    /// Locks are shared by processes of one machine only.
+    #[must_use]
+    pub const fn one_machine(self) -> Self {
+        Self { across_machines: false, ..self }
+    }
+
+    /// Locks are shared by the tasks of one process only, and tokens start again with it.
+    #[must_use]
+    pub const fn one_process(self) -> Self {
+        Self {
+            across_processes: false,
+            across_machines: false,
+            token_survives_restart: false,
+            crash_frees: CrashFrees::WithTheProcess,
+            ..self
+        }
+    }
+
+    /// A killed holder's lock is free at once.
+    #[must_use]
+    pub const fn crash_frees_at_once(self) -> Self {
+        Self { crash_frees: CrashFrees::AtOnce, ..self }
+    }
+
+    /// The shortest TTL it takes.
+    #[must_use]
+    pub const fn min_ttl(self, min_ttl: Duration) -> Self {
+        Self { min_ttl, ..self }
+    }
 }
 
 /// One lock in use: who holds it, who waits, in order.

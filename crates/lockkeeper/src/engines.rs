@@ -1,9 +1,61 @@
 //! The engines of this build: the only place that knows cargo features.
 
 use lockkeeper_core::address::Address;
-use lockkeeper_core::{Abilities, Engine, Error, Memory, Queue, Result};
-use std::sync::Arc;
+use lockkeeper_core::{Abilities, BoxFuture, Engine, Error, Memory, Queue, Result};
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
+
+/// Opens an engine for an address and a TTL.
+type Open = Arc<dyn Fn(Address, Duration) -> BoxFuture<'static, Result<Arc<dyn Engine>>> + Send + Sync>;
+
+/// The schemes that programs have registered.
+static REGISTERED: RwLock<BTreeMap<&'static str, Open>> = RwLock::new(BTreeMap::new());
+
+/// Lets [`connect`](crate::connect()) open URLs of another scheme, with an engine of one's own.
+///
+/// `open` gets the parsed URL, from which it takes the parameters it knows, and the TTL. See
+/// `lockkeeper_core::engine` for how to build an engine, and the example `own-engine`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// use lockkeeper_core::engine::Memory;
+/// lockkeeper::register("heap", |address, _ttl| async move {
+///     address.finish()?;
+///     Ok(Memory::engine())
+/// })?;
+/// let guard = lockkeeper::connect("heap:").await?.mutex("a").lock().await?;
+/// # drop(guard); Ok(()) }
+/// ```
+///
+/// # Errors
+/// [`Error::Invalid`](crate::Error::Invalid) when the scheme is taken or is not made of small letters, digits, `+`, `-` and `.`.
+pub fn register<F>(
+    scheme: &'static str,
+    open: impl Fn(Address, Duration) -> F + Send + Sync + 'static,
+) -> Result<()>
+where
+    F: Future<Output = Result<Arc<dyn Engine>>> + Send + 'static,
+{
+    let is_scheme = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
+    if !scheme.starts_with(|c: char| c.is_ascii_lowercase()) || !scheme.chars().all(is_scheme) {
+        return Err(Error::invalid(format!(
+            "bad scheme '{scheme}': use small letters, digits, '+', '-' and '.', and begin with a letter"
+        )));
+    }
+    let open: Open = Arc::new(move |address, ttl| Box::pin(open(address, ttl)));
+    let mut registered = REGISTERED.write().unwrap_or_else(PoisonError::into_inner);
+    let is_taken = engines().iter().any(|engine| engine.schemes.contains(&scheme));
+    if is_taken || registered.contains_key(scheme) {
+        return Err(Error::invalid(format!("the scheme '{scheme}' is taken: choose another one")));
+    }
+    registered.insert(scheme, open);
+    Ok(())
+}
+
+fn registered(scheme: &str) -> Option<Open> {
+    REGISTERED.read().unwrap_or_else(PoisonError::into_inner).get(scheme).cloned()
+}
 
 /// One engine that lockkeeper knows, whether or not this build has it.
 #[derive(Debug, Clone)]
@@ -73,7 +125,10 @@ macro_rules! engines {
                     #[cfg(feature = $feature)]
                     $($scheme)|+ => $engine::connect(address, ttl).await,
                 )*
-                scheme => Err(unknown(scheme)),
+                scheme => match registered(scheme) {
+                    Some(open) => open(address, ttl).await,
+                    None => Err(unknown(scheme)),
+                },
             }
         }
     };
@@ -104,6 +159,8 @@ fn unknown(scheme: &str) -> Error {
             "this build has no engine for '{scheme}:': build lockkeeper with the cargo feature '{feature}'"
         ));
     }
-    let known: Vec<&str> = engines.iter().flat_map(|engine| engine.schemes).copied().collect();
+    let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
+    let built_in = engines.iter().flat_map(|engine| engine.schemes).copied();
+    let known: Vec<&str> = built_in.chain(registered.keys().copied()).collect();
     Error::invalid(format!("unknown engine '{scheme}:'; the known ones are: {}", known.join(", ")))
 }

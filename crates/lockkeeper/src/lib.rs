@@ -18,7 +18,7 @@ mod connect;
 mod engines;
 
 pub use connect::{Connect, connect, default_url};
-pub use engines::{EngineInfo, engines};
+pub use engines::{EngineInfo, engines, register};
 pub use lockkeeper_core::*;
 
 /// The README's example, compiled with the documentation's.

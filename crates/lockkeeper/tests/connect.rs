@@ -84,3 +84,22 @@ fn handles_and_futures_can_be_sent_to_other_threads() {
     }
     let _ = futures;
 }
+
+#[tokio::test]
+async fn a_scheme_is_registered_once_and_listed_among_the_known_ones() {
+    let open = |address: lockkeeper::address::Address, _| async move {
+        address.finish()?;
+        Ok(lockkeeper::Memory::engine())
+    };
+    lockkeeper::register("mine", open).unwrap();
+    lockkeeper::connect("mine:").await.unwrap().mutex("a").lock().await.unwrap();
+    assert!(lockkeeper::connect("mine:?colour=red").await.is_err());
+    for taken in ["mine", "redis", "memory"] {
+        assert!(lockkeeper::register(taken, open).unwrap_err().to_string().contains("is taken"), "{taken}");
+    }
+    for bad in ["", "Mine", "a b", "1st"] {
+        assert!(lockkeeper::register(bad, open).unwrap_err().to_string().contains("bad scheme"), "{bad}");
+    }
+    let unknown = lockkeeper::connect("yours:").await.unwrap_err().to_string();
+    assert!(unknown.contains("mine"), "{unknown}");
+}
