@@ -1,8 +1,7 @@
 //! What the URL says: where the server is, who we are, which style.
 
-use crate::fault::ENGINE;
+use crate::error::ENGINE;
 use lockkeeper_core::address::Address;
-use lockkeeper_core::drive::Watch;
 use lockkeeper_core::{Error, Result};
 use lockkeeper_sql_common::Limits;
 use std::collections::HashSet;
@@ -19,12 +18,11 @@ pub(crate) struct Settings {
     pub(crate) driver: tokio_postgres::Config,
     pub(crate) tls: MakeRustlsConnect,
     pub(crate) limits: Limits,
-    /// How many connections may share the work of a queue, or may be held by a style with sessions.
+    /// How many connections a style whose locks live on connections may open.
     pub(crate) connections: usize,
     /// The server, for messages.
     pub(crate) server: String,
     pub(crate) backends: Backends,
-    pub(crate) watch: Watch,
 }
 
 /// Where a server is.
@@ -34,37 +32,51 @@ pub(crate) struct Host {
     pub(crate) port: u16,
 }
 
-/// The server's processes behind this keeper's open connections. The same one behind two of them means that a
-/// transaction pooler stands in between, which gives it now to one and now to the other.
+/// A process of the server. A server that is restarted in a container gives out the same numbers again, so the time of
+/// its start belongs to it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Backend {
+    pub(crate) pid: i32,
+    pub(crate) started: String,
+}
+
+impl Backend {
+    /// A statement's text with the number of the process in the place of `:backend`.
+    pub(crate) fn fill(&self, text: &str) -> String {
+        text.replace(":backend", &self.pid.to_string())
+    }
+}
+
+/// The server's processes behind this keeper's open connections. The same one behind two of them means that there is a
+/// transaction pooler in between, which gives it to each of them in turn.
 #[derive(Clone, Default)]
-pub(crate) struct Backends(Arc<Mutex<HashSet<i32>>>);
+pub(crate) struct Backends(Arc<Mutex<HashSet<Backend>>>);
 
 impl Backends {
-    fn book(&self) -> MutexGuard<'_, HashSet<i32>> {
+    fn set(&self) -> MutexGuard<'_, HashSet<Backend>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters the process behind a new connection; `false` if another one has it already.
-    pub(crate) fn enter(&self, backend: i32) -> bool {
-        self.book().insert(backend)
+    /// Registers the process behind a new connection; `false` if another connection has it already.
+    pub(crate) fn insert(&self, backend: &Backend) -> bool {
+        self.set().insert(backend.clone())
     }
 
-    pub(crate) fn forget(&self, backend: i32) {
-        self.book().remove(&backend);
+    pub(crate) fn remove(&self, backend: &Backend) {
+        self.set().remove(backend);
     }
 }
 
 impl Settings {
-    /// Whether what goes over a socket is encrypted.
-    pub(crate) fn is_encrypted(&self) -> bool {
-        self.driver.get_ssl_mode() != SslMode::Disable
-    }
-
     /// Takes the parameters and refuses what is left.
     pub(crate) fn from_address(mut address: Address, ttl: Duration, connections: usize) -> Result<Self> {
         let limits = Limits::for_ttl(ttl);
         let mut driver = tokio_postgres::Config::new();
+        // The client's side of a connection that holds locks lives as long as the server's.
         driver
+            .keepalives_idle(whole_seconds(limits.takeover / 2))
+            .keepalives_interval(whole_seconds(limits.takeover / 8))
+            .tcp_user_timeout(limits.takeover)
             .user(address.user.clone().unwrap_or_else(|| "postgres".into()))
             .dbname(address.path.trim_start_matches('/'))
             .application_name("lockkeeper");
@@ -92,10 +104,13 @@ impl Settings {
         }
         address.finish()?;
         let backends = Backends::default();
-        // The server ends a statement by itself at its limit; a little later the line must be dead.
-        let watch = Watch::new(limits.request + limits.request / 4);
-        Ok(Self { hosts, driver, tls, limits, connections, server: address.redacted(), backends, watch })
+        Ok(Self { hosts, driver, tls, limits, connections, server: address.redacted(), backends })
     }
+}
+
+/// The system counts keepalive times in seconds, of which there must be one at least.
+pub(crate) fn whole_seconds(time: Duration) -> Duration {
+    Duration::from_secs(time.as_millis().div_ceil(1000).max(1).try_into().unwrap_or(u64::MAX))
 }
 
 /// `sslmode=disable` (default) or `sslmode=verify-full`, with `sslrootcert=FILE` for a private authority.
@@ -134,4 +149,20 @@ fn take_tls(address: &mut Address, driver: &mut tokio_postgres::Config) -> Resul
             .with_root_certificates(roots)
             .with_no_client_auth();
     Ok(MakeRustlsConnect::new(client))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_with_the_same_number_after_a_restart_is_another_one() {
+        let backends = Backends::default();
+        let [first, second] = ["09:00", "09:01"].map(|at| Backend { pid: 42, started: at.into() });
+        assert!(backends.insert(&first));
+        assert!(!backends.insert(&first), "two connections, one process: a transaction pooler");
+        assert!(backends.insert(&second));
+        backends.remove(&first);
+        assert!(!backends.insert(&second));
+    }
 }

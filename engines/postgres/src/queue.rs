@@ -1,14 +1,17 @@
-//! The queue style: the seam's verbs, one statement each.
+//! The queue style: a row per claim, and one function call for each of the seam's verbs.
 
+mod batch;
+
+pub(crate) use self::batch::unknown;
+use self::batch::{Joining, Joins, Leaves, Leaving};
+use crate::QUEUE;
 use crate::config::Settings;
-use crate::fault::ENGINE;
-use crate::pool::Links;
-use crate::session::Session;
-use crate::styles::QUEUE;
+use crate::connection::{Batched, Connection, Messages, Purpose, Unanswered, runtime_ended};
+use crate::error::ENGINE;
 use crate::wake;
 use lockkeeper_core::{
-    Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Kept, Left, LockName, LockView, Place,
-    Queue, Renewal, Result, Shape, Token, background, grant,
+    Abilities, Ahead, Claim, ClaimId, Clock, Connections, Demand, Error, Joined, Kept, Left, LockName,
+    LockView, Place, Queue, Renewal, Result, Token, background, grant,
 };
 use lockkeeper_sql_common::{ClaimRow, Waiters, lock_views};
 use std::collections::HashSet;
@@ -18,57 +21,55 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-pub(crate) const SCHEMA: &str =
-    concat!(include_str!("sql/schema_tokens.sql"), "\n", include_str!("sql/schema_queue.sql"));
-
 const STATEMENTS: &[&str] = &[
-    include_str!("sql/queue_join.sql"),
-    include_str!("sql/queue_leave.sql"),
+    "SELECT o_place, o_ahead, o_free_in_ms, o_ruling FROM lockkeeper_join($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+    include_str!("sql/queue_join_many.sql"),
+    "SELECT lockkeeper_leave($1, $2, $3)",
+    include_str!("sql/queue_leave_many.sql"),
     include_str!("sql/queue_keep.sql"),
     include_str!("sql/queue_look.sql"),
-    include_str!("sql/queue_sweep.sql"),
-    include_str!("sql/queue_shrink.sql"),
+    "SELECT lockkeeper_sweep(name) FROM unnest($1::text[]) AS name",
+    "SELECT lockkeeper_shrink($1, $2, $3, $4, $5)",
     include_str!("sql/queue_list.sql"),
-    include_str!("sql/queue_clean.sql"),
+    "SELECT lockkeeper_clean(interval '1 day')",
 ];
-const RAISE: &str = include_str!("sql/raise_tokens.sql");
 const JOIN: usize = 0;
-const LEAVE: usize = 1;
-const KEEP: usize = 2;
-pub(crate) const LOOK: usize = 3;
-pub(crate) const SWEEP: usize = 4;
-const SHRINK: usize = 5;
-const LIST: usize = 6;
-pub(crate) const CLEAN: usize = 7;
+const JOIN_MANY: usize = 1;
+const LEAVE: usize = 2;
+const LEAVE_MANY: usize = 3;
+const KEEP: usize = 4;
+pub(crate) const LOOK: usize = 5;
+pub(crate) const SWEEP: usize = 6;
+const SHRINK: usize = 7;
+const LIST: usize = 8;
+pub(crate) const CLEAN: usize = 9;
 
-/// A fair queue in two tables.
+pub(crate) const RAISE_TOKENS: &str = "SELECT lockkeeper_raise_tokens();";
+
+/// The connection of a runtime.
+pub(crate) type QueueConnection = Batched<Joins, Leaves>;
+
+/// A fair queue in a table.
 pub(crate) struct TableQueue {
-    links: Arc<Links>,
+    connections: Arc<Connections<QueueConnection>>,
     waiters: Arc<Waiters>,
-    channel: String,
+    unanswered: Unanswered<QueueConnection>,
 }
 
 impl TableQueue {
     /// Connects, and starts what wakes waiters.
     pub(crate) async fn open(settings: Arc<Settings>) -> Result<Self> {
         let (sender, messages) = tokio::sync::mpsc::unbounded_channel();
-        let channel = format!("lockkeeper_{}", ClaimId::random());
+        let channel: Arc<str> = format!("lockkeeper_{}", ClaimId::random()).into();
         let waiters = Arc::new(Waiters::new(settings.limits.look));
-        let listen = format!("LISTEN {channel}");
-        let links = Arc::new(Links::new(&settings, STATEMENTS, RAISE, &listen, Some(sender)));
-        links.house().session().await?;
-        background::handle().spawn(wake::hand_out(messages, Arc::clone(&waiters)));
-        background::handle().spawn(wake::look_after(Arc::clone(&links), Arc::clone(&waiters)));
-        background::handle().spawn(wake::clean(Arc::clone(&links), Arc::clone(&waiters)));
-        Ok(Self { links, waiters, channel })
-    }
-
-    /// The connection that carries this claim: on one connection a leave cannot overtake its join.
-    async fn session_of(&self, id: ClaimId) -> Result<Arc<Session>> {
-        match self.waiters.find(id) {
-            Some(waiter) => self.links.at(waiter.link.load(SeqCst)).session().await,
-            None => self.links.house().session().await,
-        }
+        let connections = Arc::new(Connections::new(move || {
+            open(Arc::clone(&settings), Arc::clone(&channel), Some(sender.clone()))
+        }));
+        connections.background().await?;
+        background::handle().spawn(wake::listen(messages, Arc::clone(&connections), Arc::clone(&waiters)));
+        background::handle().spawn(wake::look_after(Arc::clone(&connections), Arc::clone(&waiters)));
+        background::handle().spawn(wake::clean(Arc::clone(&connections), Arc::clone(&waiters)));
+        Ok(Self { connections, waiters, unanswered: Unanswered::default() })
     }
 
     /// The claim's place, or 0 if it is not known: another process's claim, or one whose join was not answered.
@@ -76,40 +77,71 @@ impl TableQueue {
         self.waiters.find(id).map_or(0, |waiter| number(waiter.place.load(SeqCst)))
     }
 
-    async fn remove(&self, name: &LockName, id: ClaimId, doing: &'static str) -> Result<bool> {
-        let session = self.session_of(id).await?;
-        let params: [&(dyn ToSql + Sync); 3] = [&name.as_str(), &self.place_of(id), &id.to_string()];
-        let row = session.row(LEAVE, &params, doing).await?;
+    async fn remove(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        let leaving = || Leaving { name: name.clone(), place: self.place_of(id), id };
+        let mut left = None;
+        if let Some(connection) = self.unanswered.remove(id) {
+            left = Leaves::one(&connection.connection, &leaving()).await.ok();
+        }
+        let left = match left {
+            Some(left) => left,
+            // Also if that connection does not reply: then its join is over, or follows the leave that it was just sent.
+            None => {
+                let connection = self.connections.foreground().await?;
+                connection
+                    .leaves
+                    .ask(leaving())
+                    .await
+                    .unwrap_or_else(|| Err(runtime_ended("leave the queue")))?
+            }
+        };
         self.waiters.forget(id);
-        Ok(row.get(0))
+        Ok(left)
     }
 
-    fn joined(&self, claim: &Claim, row: &Row) -> Result<Joined> {
-        if let Some(ruling) = row.get::<_, Option<&str>>("o_ruling") {
-            let ruling: Demand = ruling
-                .parse()
-                .map_err(|error: String| Error::permanent(ENGINE, "read the oldest claim", error))?;
-            claim.check_shape(ruling.shape())?;
-        }
-        let place = row.get::<_, i64>("o_place").max(0).unsigned_abs();
-        let ahead = row.get::<_, i64>("o_ahead").max(0).unsigned_abs();
-        Ok(Joined { place: Place(place), token: Token(place), ahead: Ahead(ahead), lifeline: None })
+    fn close(&self) {
+        self.waiters.close();
+        self.connections.close();
     }
 }
 
-/// The number of permits, or 0 for a mutex or read-write lock: what everybody must agree on.
-fn permits(demand: Demand) -> i64 {
-    match demand.shape() {
-        Shape::Permits { of } => of.into(),
-        Shape::ReadWrite => 0,
+/// Opens the connection of the runtime that polls this. The background's also listens.
+async fn open(settings: Arc<Settings>, channel: Arc<str>, messages: Messages) -> Result<QueueConnection> {
+    let connection = open_table(&settings, STATEMENTS, Some((&channel, messages))).await?;
+    let joins = Joins { connection: Arc::clone(&connection), channel };
+    let leaves = Leaves(Arc::clone(&connection));
+    Ok(Batched::new(connection, joins, leaves))
+}
+
+/// A connection for claims in a table. That of the background listens on the channel, if there is one.
+pub(crate) async fn open_table(
+    settings: &Arc<Settings>,
+    statements: &'static [&'static str],
+    listens: Option<(&str, Messages)>,
+) -> Result<Arc<Connection>> {
+    let is_background = background::caller().is_none();
+    let limit = if is_background { settings.limits.renewal } else { settings.limits.request };
+    let limit_ms = limit.as_millis().max(1);
+    let mut purpose = Purpose {
+        statements,
+        settings: format!("SET statement_timeout = {limit_ms}; SET lock_timeout = {limit_ms};"),
+        start: RAISE_TOKENS.into(),
+        ..Purpose::default()
+    };
+    if let Some((channel, messages)) = listens
+        && is_background
+    {
+        purpose.start += &format!("LISTEN {channel};");
+        purpose.messages = messages;
     }
+    Connection::open(settings, &purpose, limit).await.map(Arc::new)
 }
 
 fn number(weight: u64) -> i64 {
     i64::try_from(weight).unwrap_or(i64::MAX)
 }
 
-fn milliseconds(time: Duration) -> i64 {
+pub(crate) fn milliseconds(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
@@ -127,36 +159,24 @@ impl Queue for TableQueue {
     }
 
     async fn join(&self, claim: &Claim) -> Result<Joined> {
-        let waiter = self.waiters.enter(claim, || self.links.choose());
-        let link = self.links.at(waiter.link.load(SeqCst));
-        let session = link.session().await?;
-        let _under_way = link.under_way();
-        let demand = claim.demand;
-        let row = session
-            .row(
-                JOIN,
-                &[
-                    &claim.name.as_str(),
-                    &claim.id.to_string(),
-                    &demand.to_string(),
-                    &number(demand.weight()),
-                    &number(demand.limit()),
-                    &permits(demand),
-                    &claim.holder.encode(),
-                    &self.channel,
-                    &milliseconds(claim.ttl),
-                ],
-                "join the queue",
-            )
-            .await?;
-        let joined = self.joined(claim, &row).inspect_err(|_| self.waiters.forget(claim.id))?;
-        waiter.place.store(joined.place.0, SeqCst);
-        if !grant::fits(joined.ahead.0, demand.weight(), demand.limit()) {
-            let free_in: Option<i64> = row.get("o_free_in_ms");
-            let free_in = free_in.map(|time| Duration::from_millis(time.max(0).unsigned_abs()));
-            self.waiters.waits(&waiter, free_in);
+        let waiter = self.waiters.enter(claim, || 0);
+        let connection = self.connections.foreground().await?;
+        self.unanswered.insert(claim.id, &connection);
+        let reply = connection.joins.ask(Joining(claim.clone())).await;
+        let found = reply.unwrap_or_else(|| Err(runtime_ended("join the queue")))?;
+        self.unanswered.remove(claim.id);
+        if let Some(ruling) = found.ruling {
+            self.waiters.forget(claim.id);
+            let ruling: Result<Demand, String> = ruling.parse();
+            let ruling = ruling.map_err(|error| Error::permanent(ENGINE, "read the oldest claim", error))?;
+            claim.check_shape(ruling.shape())?;
         }
-        Ok(joined)
+        waiter.place.store(found.place, SeqCst);
+        if !grant::fits(found.ahead, claim.demand.weight(), claim.demand.limit()) {
+            self.waiters.waits(&waiter, found.free_in);
+        }
+        let (place, token, ahead) = (Place(found.place), Token(found.place), Ahead(found.ahead));
+        Ok(Joined { place, token, ahead, lifeline: None })
     }
 
     async fn changed(&self, claim: &Claim, _: Place, seen: Ahead) -> Result<Ahead> {
@@ -168,53 +188,50 @@ impl Queue for TableQueue {
         let places: Vec<i64> = renewals.iter().map(|renewal| self.place_of(renewal.claim.id)).collect();
         let ids: Vec<String> = renewals.iter().map(|renewal| renewal.claim.id.to_string()).collect();
         let ttls: Vec<i64> = renewals.iter().map(|renewal| milliseconds(renewal.ttl)).collect();
-        let session = self.links.house().session().await?;
-        let rows = session.rows(KEEP, &[&names, &places, &ids, &ttls], "renew").await?;
+        let connection = self.connections.background().await?;
+        let rows = connection.connection.rows(KEEP, &[&names, &places, &ids, &ttls], "renew").await?;
         let kept: HashSet<&str> = rows.iter().map(|row| row.get(0)).collect();
         let dead = renewals.iter().zip(&ids).filter(|(_, id)| !kept.contains(id.as_str()));
         Ok(Kept { dead: dead.map(|(renewal, _)| renewal.claim.id).collect(), as_of: None })
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
-        let left = self.remove(&claim.name, claim.id, "leave the queue").await?;
+        let left = self.remove(&claim.name, claim.id).await?;
         Ok(if left { Left::Left } else { Left::NotThere })
     }
 
     async fn shrink(&self, claim: &Claim, to: Demand) -> Result<()> {
-        let session = self.session_of(claim.id).await?;
+        let connection = self.connections.foreground().await?;
         let (id, weight) = (claim.id.to_string(), number(to.weight()));
         let params: [&(dyn ToSql + Sync); 5] =
             [&claim.name.as_str(), &self.place_of(claim.id), &id, &to.to_string(), &weight];
-        let row = session.row(SHRINK, &params, "downgrade").await?;
+        let row = connection.connection.row(SHRINK, &params, "downgrade").await?;
         if row.get(0) { Ok(()) } else { Err(claim.gone()) }
     }
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
-        let session = self.links.house().session().await?;
+        let connection = self.connections.foreground().await?;
         let at_most = i64::try_from(at_most).unwrap_or(i64::MAX);
-        let rows = session.rows(LIST, &[&prefix, &at_most], "list locks").await?;
+        let rows = connection.connection.rows(LIST, &[&prefix, &at_most], "list locks").await?;
         Ok(lock_views(rows.iter().map(claim_row)))
     }
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
-        self.remove(name, id, "evict a claim").await
+        self.remove(name, id).await
     }
 
     async fn close(&self) {
-        self.waiters.close();
-        self.links.close();
+        self.close();
     }
 }
 
 impl Drop for TableQueue {
     fn drop(&mut self) {
-        self.waiters.close();
-        self.links.close();
+        self.close();
     }
 }
 
-/// One row of a listing.
-pub(crate) fn claim_row(row: &Row) -> ClaimRow {
+fn claim_row(row: &Row) -> ClaimRow {
     ClaimRow {
         name: row.get("name"),
         id: row.get("id"),

@@ -1,33 +1,26 @@
 //! The row style: whoever inserts the row holds the lock; a person can read it with psql.
 
-mod free;
-mod take;
+mod batch;
 
-use self::free::{Frees, Leaving};
-use self::take::{Outcome, Takes, Taking};
+use self::batch::{Frees, Leaving, Outcome, Takes, Taking};
+use crate::ROW;
 use crate::config::Settings;
-use crate::pool::Links;
-use crate::session::Session;
-use crate::styles::ROW;
+use crate::connection::{Batched, Connection, Unanswered, runtime_ended};
+use crate::queue::{milliseconds, open_table};
 use futures_util::future::try_join_all;
 use lockkeeper_core::{
-    Abilities, Answer, Batcher, Claim, ClaimId, Clock, Crowded, Grant, Holder, Kept, Left, LockName,
-    LockView, Race, Renewal, Result, Token, background,
+    Abilities, Answer, Claim, ClaimId, Clock, Connections, Grant, Holder, Kept, Left, LockName, LockView,
+    Race, Renewal, Result, Token, background,
 };
-use lockkeeper_sql_common::{ClaimRow, Lookout, Waiter, Waiters, lock_views};
+use lockkeeper_sql_common::{ClaimRow, Lookout, lock_views};
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio_postgres::Row;
-
-pub(crate) const SCHEMA: &str =
-    concat!(include_str!("sql/schema_tokens.sql"), "\n", include_str!("sql/schema_row.sql"));
 
 const STATEMENTS: &[&str] = &[
     include_str!("sql/row_take.sql"),
-    include_str!("sql/row_free.sql"),
+    "DELETE FROM lockkeeper_rows WHERE name = $1 AND id = $2 RETURNING name",
     include_str!("sql/row_keep.sql"),
     include_str!("sql/row_list.sql"),
     include_str!("sql/row_clean.sql"),
@@ -46,166 +39,111 @@ const HELD: usize = 6;
 const TAKE_MANY: usize = 7;
 const FREE_MANY: usize = 8;
 
-const RAISE: &str = include_str!("sql/raise_tokens.sql");
-
 /// How often rows that expired long ago are removed.
 const CLEAN_EVERY: Duration = Duration::from_secs(3600);
-
-/// How many requests of each kind are under way before the next ones gather, and how many travel together. Each lock that
-/// is being taken needs room in the server's table of locks, of which it has some thousands for everybody.
-const AT_ONCE: usize = 4;
-const AT_MOST: usize = 32;
 
 /// How many are renewed by one statement: the server compares each with half of the others.
 const KEEP_AT_MOST: usize = 500;
 
+/// The connection of a runtime.
+type RowConnection = Batched<Takes, Frees>;
+
 /// Locks that are rows.
 pub(crate) struct Rows {
-    links: Arc<Links>,
-    takes: Batcher<Takes>,
-    frees: Batcher<Frees>,
-    /// Which link carries which claim; those that hold have their token as their place.
-    book: Waiters,
-    /// Locks that others want, too, as far as we know: they would only be left out when many are taken together.
-    crowded: Crowded,
+    connections: Arc<Connections<RowConnection>>,
+    unanswered: Unanswered<RowConnection>,
     lookout: Arc<Lookout>,
 }
 
 impl Rows {
     pub(crate) async fn open(settings: Arc<Settings>) -> Result<Self> {
-        let links = Arc::new(Links::new(&settings, STATEMENTS, RAISE, "", None));
-        links.house().session().await?;
-        background::handle().spawn(clean(Arc::downgrade(&links)));
+        let connections = Arc::new(Connections::new(move || open(Arc::clone(&settings))));
+        connections.background().await?;
+        background::handle().spawn(clean(Arc::downgrade(&connections)));
         let lookout = Arc::new(Lookout::default());
-        background::handle().spawn(look_out(Arc::clone(&links), Arc::clone(&lookout)));
-        Ok(Self {
-            takes: Takes::together(&links),
-            frees: Frees::together(&links),
-            links,
-            book: Waiters::new(settings.limits.look),
-            crowded: Crowded::default(),
-            lookout,
-        })
+        background::handle().spawn(look_out(Arc::clone(&connections), Arc::clone(&lookout)));
+        Ok(Self { connections, unanswered: Unanswered::default(), lookout })
     }
 
-    async fn free(&self, name: &LockName, id: ClaimId, doing: &'static str) -> Result<bool> {
-        let freed = match self.book.find(id) {
-            Some(entry) if entry.place.load(SeqCst) > 0 => self.free_held(name, &entry).await?,
-            Some(entry) => {
-                let _after_the_attempt = entry.under_way.lock().await;
-                // One who took alone has gone perhaps, and his request has not; on one link a leave cannot overtake it.
-                Frees::one(self.links.at(entry.link.load(SeqCst)), name, id, doing).await?
-            }
-            None => Frees::one(self.links.house(), name, id, doing).await?,
-        };
-        self.book.forget(id);
-        Ok(freed)
-    }
-
-    async fn free_held(&self, name: &LockName, entry: &Waiter) -> Result<bool> {
-        let link = entry.link.load(SeqCst);
-        match self.frees.ask(Leaving { name: name.clone(), id: entry.id, link }).await {
-            Some(answer) => answer,
-            // The runtime of the batches has ended.
-            None => Frees::one(self.links.at(link), name, entry.id, "free the lock").await,
+    async fn free(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        let leaving = Leaving { name: name.clone(), id };
+        if let Some(connection) = self.unanswered.remove(id)
+            && let Ok(freed) = Frees::one(&connection.connection, &leaving).await
+        {
+            return Ok(freed);
         }
+        // Also if that connection does not reply: then its attempt is over, or follows the leave that it was just sent.
+        let connection = self.connections.foreground().await?;
+        connection.leaves.ask(leaving).await.unwrap_or_else(|| Err(runtime_ended("free the lock")))
     }
 
-    /// Takes the row: together with others, unless somebody else is known to want it, too.
-    async fn take(&self, claim: &Claim, entry: &Arc<Waiter>) -> Result<Outcome> {
-        let under_way = Arc::clone(&entry.under_way).lock_owned().await;
-        if self.crowded.contains(&claim.name) {
-            return self.take_alone(claim, entry).await;
-        }
-        let (claim, entry) = (claim.clone(), Arc::clone(entry));
-        let taking = Arc::new(Taking { claim, entry, thread: thread(), _under_way: under_way });
-        match self.takes.ask(Arc::clone(&taking)).await {
-            Some(outcome) => outcome,
-            // The runtime of the batches has ended.
-            None => self.take_alone(&taking.claim, &taking.entry).await,
-        }
-    }
-
-    async fn take_alone(&self, claim: &Claim, entry: &Waiter) -> Result<Outcome> {
-        let outcome = Takes::one(&self.links, claim, entry, &thread()).await?;
-        self.crowded.note(&claim.name, !matches!(outcome, Outcome::Taken(_)));
-        Ok(outcome)
-    }
-
-    async fn look(&self, claim: &Claim, entry: &Waiter) -> Result<Seen> {
-        let session = self.links.at(entry.link.load(SeqCst)).session().await?;
-        let (name, id) = (claim.name.as_str(), claim.id.to_string());
-        let seen = session.rows(LOOK, &[&name, &id], "look at the lock").await?;
-        // No row: it was freed just now.
-        let Some(row) = seen.first() else { return Ok(Seen { own: None, free_in: Duration::ZERO }) };
-        let free_in = Duration::from_millis(row.get::<_, i64>("free_in_ms").max(0).unsigned_abs());
-        Ok(Seen { own: row.get("token"), free_in })
+    fn close(&self) {
+        self.lookout.close();
+        self.connections.close();
     }
 }
 
-/// What one sees who did not get the lock: his own hold, after all, or how long the present one can last.
+async fn open(settings: Arc<Settings>) -> Result<RowConnection> {
+    let connection = open_table(&settings, STATEMENTS, None).await?;
+    let (takes, frees) = (Takes(Arc::clone(&connection)), Frees(Arc::clone(&connection)));
+    Ok(Batched::new(connection, takes, frees))
+}
+
+async fn look(connection: &Connection, claim: &Claim) -> Result<Seen> {
+    let (name, id) = (claim.name.as_str(), claim.id.to_string());
+    let seen = connection.rows(LOOK, &[&name, &id], "look at the lock").await?;
+    // No row: it was freed just now.
+    let Some(row) = seen.first() else { return Ok(Seen { own: None, free_in: Duration::ZERO }) };
+    let free_in = Duration::from_millis(row.get::<_, i64>("free_in_ms").max(0).unsigned_abs());
+    Ok(Seen { own: row.get("token"), free_in })
+}
+
+/// What a claim sees that did not get the lock: its own hold, after all, or how long the present one can last.
 struct Seen {
     own: Option<i64>,
     free_in: Duration,
 }
 
-/// Marks the claim as one that holds: no request that takes it is under way any more.
-fn granted(entry: &Waiter, token: i64) -> Answer {
-    let token = token.max(1).unsigned_abs();
-    entry.place.store(token, SeqCst);
-    Answer::Granted(Grant { token: Token(token) })
-}
-
-/// Where batches are sent from: the runtime of this call, if it has threads of its own. Another one may stand still as soon
-/// as nobody waits for it, and with it those who wait for the batch elsewhere.
-fn home() -> Handle {
-    let here = Handle::current();
-    match here.runtime_flavor() {
-        RuntimeFlavor::MultiThread => here,
-        _ => background::handle().clone(),
-    }
+fn granted(token: i64) -> Answer {
+    Answer::Granted(Grant { token: Token(token.max(1).unsigned_abs()) })
 }
 
 /// Looks for all who wait in this keeper which locks are free.
-async fn look_out(links: Arc<Links>, lookout: Arc<Lookout>) {
+async fn look_out(connections: Arc<Connections<RowConnection>>, lookout: Arc<Lookout>) {
     while let Some(names) = lookout.due().await {
-        match held(&links, &names).await {
+        match held(&connections, &names).await {
             Ok(held) => lookout.looked(&names, &held),
             Err(error) => tracing::debug!(%error, "could not look which locks are free; trying again"),
         }
     }
 }
 
-async fn held(links: &Links, names: &[LockName]) -> Result<HashSet<LockName>> {
+async fn held(connections: &Connections<RowConnection>, names: &[LockName]) -> Result<HashSet<LockName>> {
     let names: Vec<&str> = names.iter().map(LockName::as_str).collect();
-    let session = links.house().session().await?;
-    let rows = session.rows(HELD, &[&names], "look which locks are free").await?;
+    let connection = connections.background().await?;
+    let rows = connection.connection.rows(HELD, &[&names], "look which locks are free").await?;
     Ok(rows.iter().map(|row| LockName::from_engine(row.get::<_, &str>(0))).collect())
 }
 
-async fn clean(links: std::sync::Weak<Links>) {
+async fn clean(connections: std::sync::Weak<Connections<RowConnection>>) {
     loop {
         tokio::time::sleep(CLEAN_EVERY.mul_f64(rand::random_range(0.01..1.0))).await;
-        let Some(links) = links.upgrade() else { return };
-        if let Some(session) = links.house().current() {
-            let _ = session.rows(CLEAN, &[], "remove old rows").await;
+        let Some(connections) = connections.upgrade() else { return };
+        if let Ok(connection) = connections.background().await {
+            let _ = connection.connection.rows(CLEAN, &[], "remove old rows").await;
         }
     }
 }
 
 /// Renews some, and says which of them are dead.
-async fn keep(session: &Session, renewals: &[Renewal]) -> Result<Vec<ClaimId>> {
+async fn keep(connection: &Connection, renewals: &[Renewal]) -> Result<Vec<ClaimId>> {
     let names: Vec<&str> = renewals.iter().map(|renewal| renewal.claim.name.as_str()).collect();
     let ids: Vec<String> = renewals.iter().map(|renewal| renewal.claim.id.to_string()).collect();
     let ttls: Vec<i64> = renewals.iter().map(|renewal| milliseconds(renewal.ttl)).collect();
-    let rows = session.rows(KEEP, &[&names, &ids, &ttls], "renew").await?;
+    let rows = connection.rows(KEEP, &[&names, &ids, &ttls], "renew").await?;
     let kept: HashSet<&str> = rows.iter().map(|row| row.get(0)).collect();
     let dead = renewals.iter().zip(&ids).filter(|(_, id)| !kept.contains(id.as_str()));
     Ok(dead.map(|(renewal, _)| renewal.claim.id).collect())
-}
-
-fn milliseconds(time: Duration) -> i64 {
-    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn thread() -> String {
@@ -227,31 +165,31 @@ impl Race for Rows {
     }
 
     async fn attempt(&self, claim: &Claim) -> Result<Answer> {
-        // Commits wait for the disk, and those of several links wait together.
-        let entry = self.book.enter(claim, || self.links.idlest());
-        let mut outcome = self.take(claim, &entry).await?;
+        let batched = self.connections.foreground().await?;
+        self.unanswered.insert(claim.id, &batched);
+        let taking = Taking { claim: claim.clone(), thread: thread() };
+        let reply = batched.joins.ask(taking).await;
+        let mut outcome = reply.unwrap_or_else(|| Err(runtime_ended("take the lock")))?;
         let seen = loop {
             if let Outcome::Taken(token) = outcome {
-                return Ok(granted(&entry, token));
+                self.unanswered.remove(claim.id);
+                return Ok(granted(token));
             }
-            let seen = self.look(claim, &entry).await?;
+            let seen = look(&batched.connection, claim).await?;
             if matches!(outcome, Outcome::Held) || !seen.free_in.is_zero() {
                 break seen;
             }
-            // It has expired, or is being taken: only one who comes alone takes that over, or waits for that.
-            outcome = self.take_alone(claim, &entry).await?;
+            // It has expired, or is being taken: only a statement for one lock takes that over, or waits for that.
+            let taking = Taking { claim: claim.clone(), thread: thread() };
+            outcome = Takes::one(&batched.connection, &taking).await?;
         };
-        if let Some(own) = seen.own {
-            return Ok(granted(&entry, own));
-        }
-        // Nothing of it is left, so nobody will leave for it.
-        self.book.forget(claim.id);
-        self.crowded.note(&claim.name, true);
-        Ok(Answer::Busy { free_in: Some(seen.free_in) })
+        self.unanswered.remove(claim.id);
+        // Without a hold of its own nothing of it is left, so nobody will leave for it.
+        Ok(seen.own.map_or(Answer::Busy { free_in: Some(seen.free_in) }, granted))
     }
 
     async fn changed(&self, claim: &Claim, free_in: Option<Duration>) -> Result<()> {
-        // Whoever finds it freed just now need not wait for a look.
+        // A lock that was freed just now is tried again at once.
         if free_in != Some(Duration::ZERO) {
             self.lookout.turn(&claim.name).await;
         }
@@ -259,37 +197,35 @@ impl Race for Rows {
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
-        let session = self.links.house().session().await?;
-        let all = renewals.chunks(KEEP_AT_MOST).map(|some| keep(&session, some));
+        let connection = self.connections.background().await?;
+        let all = renewals.chunks(KEEP_AT_MOST).map(|some| keep(&connection.connection, some));
         Ok(Kept { dead: try_join_all(all).await?.concat(), as_of: None })
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
-        let left = self.free(&claim.name, claim.id, "free the lock").await?;
+        let left = self.free(&claim.name, claim.id).await?;
         Ok(if left { Left::Left } else { Left::NotThere })
     }
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
-        let session = self.links.house().session().await?;
+        let connection = self.connections.foreground().await?;
         let at_most = i64::try_from(at_most).unwrap_or(i64::MAX);
-        let rows = session.rows(LIST, &[&prefix, &at_most], "list locks").await?;
+        let rows = connection.connection.rows(LIST, &[&prefix, &at_most], "list locks").await?;
         Ok(lock_views(rows.iter().map(claim_row)))
     }
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
-        self.free(name, id, "evict a claim").await
+        self.free(name, id).await
     }
 
     async fn close(&self) {
-        self.lookout.close();
-        self.links.close();
+        self.close();
     }
 }
 
 impl Drop for Rows {
     fn drop(&mut self) {
-        self.lookout.close();
-        self.links.close();
+        self.close();
     }
 }
 

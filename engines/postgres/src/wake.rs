@@ -1,50 +1,82 @@
-//! What wakes waiters: notifications on one channel per keeper, and one look for all of them beneath.
+//! What wakes waiters of the queue style: notifications on one channel per keeper, and one look for all of them beneath.
 
-use crate::link::Link;
-use crate::queue::{CLEAN, LOOK, SWEEP};
-use lockkeeper_core::{ClaimId, Result};
+use crate::connection::Message;
+use crate::queue::{CLEAN, LOOK, QueueConnection, SWEEP};
+use lockkeeper_core::{ClaimId, Connection, Connections, Result};
 use lockkeeper_sql_common::{Seen, Waiter, Waiters};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio_postgres::Notification;
 
 /// How often rows of idle locks are removed.
 const CLEAN_EVERY: Duration = Duration::from_secs(3600);
 
-/// Hands messages to the waiters they are for. `ID AHEAD` is all a message says, and all the waiter needs to
-/// know that it holds.
-pub(crate) async fn hand_out(mut messages: UnboundedReceiver<Notification>, waiters: Arc<Waiters>) {
-    while let Some(note) = messages.recv().await {
-        let told = note
-            .payload()
-            .split_once(' ')
-            .and_then(|(id, ahead)| Some((id.parse::<ClaimId>().ok()?, ahead.parse().ok()?)));
-        if let Some((id, ahead)) = told {
-            waiters.tell(id, ahead);
+/// Passes notifications to the waiters they are for, and reconnects when the connection is lost. `ID AHEAD` is all that a
+/// notification contains, and all that a waiter needs to know that it holds.
+pub(crate) async fn listen(
+    mut messages: UnboundedReceiver<Message>,
+    connections: Arc<Connections<QueueConnection>>,
+    waiters: Arc<Waiters>,
+) {
+    while let Some(message) = messages.recv().await {
+        match message {
+            Message::Notification(note) => {
+                let parsed = note
+                    .payload()
+                    .split_once(' ')
+                    .and_then(|(id, ahead)| Some((id.parse::<ClaimId>().ok()?, ahead.parse().ok()?)));
+                if let Some((id, ahead)) = parsed {
+                    waiters.tell(id, ahead);
+                }
+            }
+            Message::Closed if waiters.is_closed() => return,
+            Message::Closed => {
+                reconnect(&connections, || waiters.is_closed()).await;
+                // Notifications may have been lost.
+                waiters.look_in(Duration::ZERO);
+            }
         }
     }
 }
 
-/// Looks after the waiters: when a claim ahead of one may have expired, when the line was new, and at a slow
-/// pace in case a message got lost.
-pub(crate) async fn look_after(link: Arc<crate::pool::Links>, waiters: Arc<Waiters>) {
+/// Opens the background connection again, unless all is closed meanwhile.
+pub(crate) async fn reconnect<C: Connection>(connections: &Connections<C>, is_closed: impl Fn() -> bool) {
+    let mut pause = Duration::from_millis(10);
+    while !is_closed()
+        && let Err(error) = connections.background().await
+    {
+        tracing::debug!(%error, "wake connection lost; reconnecting");
+        tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.5))).await;
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
+    if is_closed() {
+        connections.close();
+    }
+}
+
+/// Looks at the queues for the waiters: when a claim ahead of one may have expired, when the connection is new, and at a
+/// slow pace in case a notification got lost.
+pub(crate) async fn look_after(connections: Arc<Connections<QueueConnection>>, waiters: Arc<Waiters>) {
     while waiters.due().await {
         let asked = waiters.waiting();
-        if let Err(error) = look(link.house(), &waiters, &asked).await {
-            tracing::debug!(%error, "could not look after the waiters; trying again");
+        if let Err(error) = look(&connections, &waiters, &asked).await {
+            tracing::debug!(%error, "could not look at the queues; trying again");
             waiters.look_in(Duration::from_millis(rand::random_range(20..100)));
         }
     }
 }
 
-async fn look(link: &Link, waiters: &Waiters, asked: &[Arc<Waiter>]) -> Result<()> {
+async fn look(
+    connections: &Connections<QueueConnection>,
+    waiters: &Waiters,
+    asked: &[Arc<Waiter>],
+) -> Result<()> {
     let names: BTreeSet<&str> = asked.iter().map(|waiter| waiter.name.as_str()).collect();
     let names: Vec<&str> = names.into_iter().collect();
     let ids: Vec<String> = asked.iter().map(|waiter| waiter.id.to_string()).collect();
-    let session = link.session().await?;
-    let rows = session.rows(LOOK, &[&names, &ids], "look at the queue").await?;
+    let connection = connections.background().await?;
+    let rows = connection.connection.rows(LOOK, &[&names, &ids], "look at the queue").await?;
     let mut expired = BTreeSet::new();
     let mut seen = Vec::with_capacity(rows.len());
     for row in &rows {
@@ -64,18 +96,21 @@ async fn look(link: &Link, waiters: &Waiters, asked: &[Arc<Waiter>]) -> Result<(
     if !expired.is_empty() {
         // Sorted, so that two keepers that sweep the same locks do not wait for each other in a circle.
         let expired: Vec<&str> = expired.into_iter().collect();
-        session.rows(SWEEP, &[&expired], "remove expired claims").await?;
+        connection.connection.rows(SWEEP, &[&expired], "remove expired claims").await?;
     }
     Ok(())
 }
 
-/// Removes what nobody has used for long, now and then.
-pub(crate) async fn clean(links: Arc<crate::pool::Links>, waiters: Arc<Waiters>) {
-    while !waiters.is_closed() {
+/// Removes claims that expired long ago, now and then.
+pub(crate) async fn clean(connections: Arc<Connections<QueueConnection>>, waiters: Arc<Waiters>) {
+    loop {
         // At random, so that the keepers of a fleet do not all come at once.
         tokio::time::sleep(CLEAN_EVERY.mul_f64(rand::random_range(0.01..1.0))).await;
-        if let Some(session) = links.house().current()
-            && let Err(error) = session.rows(CLEAN, &[], "remove idle locks").await
+        if waiters.is_closed() {
+            return;
+        }
+        if let Ok(connection) = connections.background().await
+            && let Err(error) = connection.connection.rows(CLEAN, &[], "remove idle locks").await
         {
             tracing::debug!(%error, "could not remove idle locks");
         }

@@ -1,4 +1,4 @@
 -- The token only for the one who got the lock, in the same round trip; -1 if another process than ours (:backend) is
--- asked, which is not to take anything. (A second column took 1 to 3 µs.)
+-- asked, which is not to take anything.
 SELECT CASE WHEN pg_backend_pid() <> :backend THEN -1
     WHEN pg_try_advisory_lock(hashtextextended($1, 0)) THEN nextval('lockkeeper_token') END

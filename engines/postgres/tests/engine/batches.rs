@@ -1,9 +1,6 @@
 //! The row style with many tasks: what they take and free travels together, and nobody waits for one who waits for him.
 
-#[path = "../../../crates/conformance/cases/leaving.rs"]
-mod leaving;
-
-use leaving::until_idle;
+use crate::leaving::{self, until_idle};
 use lockkeeper::{Demand, Guard, Keeper};
 use lockkeeper_conformance::history::Recorder;
 use lockkeeper_testkit::Postgres;
@@ -195,9 +192,9 @@ async fn connections_that_break_leave_nobody_holding_twice_and_nothing_behind() 
     until_idle(&keepers[0]).await;
 }
 
-const TAKE_MANY: &str = include_str!("../src/sql/row_take_many.sql");
-const FREE_MANY: &str = include_str!("../src/sql/row_free_many.sql");
-const KEEP: &str = include_str!("../src/sql/row_keep.sql");
+const TAKE_MANY: &str = include_str!("../../src/sql/row_take_many.sql");
+const FREE_MANY: &str = include_str!("../../src/sql/row_free_many.sql");
+const KEEP: &str = include_str!("../../src/sql/row_keep.sql");
 
 /// The statements themselves, with names in all orders, as a request that was given up and the next one might bring them
 /// together.
@@ -212,7 +209,7 @@ async fn statements_that_take_free_and_renew_the_same_rows_never_wait_in_a_circl
         tokio::spawn(async move {
             let (client, connection) = tokio_postgres::connect(&url, NoTls).await.expect("a connection");
             tokio::spawn(connection);
-            client.batch_execute(include_str!("../src/sql/session_setup.sql")).await.expect("the settings");
+            client.batch_execute(include_str!("../../src/sql/connection_setup.sql")).await.expect("the settings");
             let [take, free, keep] = [TAKE_MANY, FREE_MANY, KEEP];
             let take = client.prepare(take).await.expect("a statement");
             let free = client.prepare(free).await.expect("a statement");

@@ -1,15 +1,13 @@
 //! Locks held by a connection and the runtimes that drive it: see the cases, which are those of every server.
 
-#[path = "../../../crates/conformance/cases/runtimes.rs"]
-mod cases;
-
+use crate::cases;
 use lockkeeper_testkit::Postgres;
 use std::sync::LazyLock;
 use tokio_postgres::NoTls;
 
 static SERVER: LazyLock<Postgres> = LazyLock::new(|| Postgres::start_with(&["max_connections=300"]));
 
-cases::on_every_server!(SERVER, &cases::HELD);
+cases::on_every_server!(SERVER, &["queue", "row", "session", "advisory"]);
 
 #[test]
 fn a_loss_is_told_while_the_runtime_stands_still() {

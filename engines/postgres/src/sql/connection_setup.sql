@@ -1,4 +1,4 @@
--- Each connection: our statements only, short ones; a dead host is noticed within 10 s.
+-- Each connection: only our own statements, which are short. A dead host is noticed within 10 s.
 SET application_name = 'lockkeeper';
 SET default_transaction_isolation = 'read committed';
 SET default_transaction_read_only = off;

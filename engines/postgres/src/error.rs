@@ -1,0 +1,53 @@
+//! From errors of the driver to errors for the caller.
+
+use lockkeeper_core::{Error, NoReply};
+use tokio_postgres::error::Severity;
+
+pub(crate) const ENGINE: &str = "postgres";
+
+/// The error of a request that failed: temporary if the same request may succeed later.
+pub(crate) fn failed(doing: &'static str, error: tokio_postgres::Error) -> Error {
+    let temporary = error.as_db_error().is_none_or(|reply| passes(reply.code().code()));
+    if temporary {
+        Error::temporary(ENGINE, doing, Driver(error))
+    } else {
+        Error::permanent(ENGINE, doing, Driver(error))
+    }
+}
+
+/// The error of a request without a reply in time.
+pub(crate) fn no_reply(doing: &'static str, error: NoReply) -> Error {
+    Error::temporary(ENGINE, doing, error)
+}
+
+/// Whether the cause is the state of the server or its resources, and not the request.
+fn passes(code: &str) -> bool {
+    const PASSING_CLASSES: [&str; 5] = ["08", "40", "53", "55", "57"];
+    // A database that is being dropped does not come back by itself.
+    code != "57P04" && PASSING_CLASSES.iter().any(|class| code.starts_with(class))
+}
+
+/// Whether the server has refused the request, and undone it. After any other error it may have been done.
+pub(crate) fn was_refused(error: &Error) -> bool {
+    let Error::Engine { source, .. } = error else { return false };
+    let reply = source.downcast_ref::<Driver>().and_then(|error| error.0.as_db_error());
+    reply.is_some_and(|reply| reply.parsed_severity() == Some(Severity::Error))
+}
+
+/// The driver's error with the server's message, which the driver itself leaves out.
+#[derive(Debug)]
+struct Driver(tokio_postgres::Error);
+
+impl std::fmt::Display for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.as_db_error() {
+            Some(reply) => write!(f, "{} ({})", reply.message(), reply.code().code()),
+            None => match std::error::Error::source(&self.0) {
+                Some(source) => write!(f, "{}: {source}", self.0),
+                None => write!(f, "{}", self.0),
+            },
+        }
+    }
+}
+
+impl std::error::Error for Driver {}

@@ -1,0 +1,121 @@
+//! The tables and functions of each style: created, and migrated from older releases.
+
+use crate::config::Settings;
+use crate::connection::{Connection, Purpose};
+use crate::error::{ENGINE, failed};
+use lockkeeper_core::{Error, Result, background};
+use lockkeeper_sql_common::{Schema, may_not_create};
+use std::sync::Arc;
+use tokio_postgres::error::SqlState;
+
+/// The version of what this program needs. Without a version in the database, its tables are those of 0.1.0 or missing.
+macro_rules! version {
+    () => {
+        2
+    };
+}
+const VERSION: i64 = version!();
+
+/// The statements of a style. They create what is missing and replace what is older, so they are its migration as well.
+macro_rules! statements {
+    ($style:literal) => {
+        concat!(
+            include_str!("sql/schema_tokens.sql"),
+            "\n",
+            include_str!(concat!("sql/schema_", $style, ".sql")),
+            "\n",
+            include_str!("sql/schema_version.sql"),
+            "INSERT INTO lockkeeper_schema AS found (style, version) VALUES ('",
+            $style,
+            "', ",
+            version!(),
+            ")\nON CONFLICT (style) DO UPDATE SET version = excluded.version WHERE found.version < excluded.version;\n"
+        )
+    };
+}
+
+/// The statements that create or migrate what a style needs; empty for an unknown style.
+pub fn schema(style: &str) -> &'static str {
+    match style {
+        "queue" => statements!("queue"),
+        "row" => statements!("row"),
+        "session" => statements!("session"),
+        "advisory" => statements!("advisory"),
+        _ => "",
+    }
+}
+
+const STATEMENTS: &[&str] = &["SELECT to_regclass('lockkeeper_schema') IS NOT NULL"];
+const IS_THERE: usize = 0;
+const DOING: &str = "create the tables";
+
+/// Creates or migrates the style's tables and functions, unless they are of this version: then no right to create is needed.
+pub(crate) async fn create(settings: &Arc<Settings>, style: &'static str) -> Result<Connection> {
+    let settings = Arc::clone(settings);
+    // In the background, where the caller's runtime does not matter.
+    let created = background::handle().spawn(async move {
+        let purpose = Purpose { statements: STATEMENTS, ..Purpose::default() };
+        let connection = Connection::open(&settings, &purpose, settings.limits.connect).await?;
+        if found(&connection, style).await? == Schema::Outdated {
+            update(&connection, &settings, style).await?;
+        }
+        Ok(connection)
+    });
+    created.await.unwrap_or_else(|error| Err(Error::temporary(ENGINE, "connect", error)))
+}
+
+async fn found(connection: &Connection, style: &'static str) -> Result<Schema> {
+    let mut version = None;
+    if connection.row(IS_THERE, &[], "look for the tables").await?.get(0) {
+        version = connection
+            .value(&format!("SELECT version FROM lockkeeper_schema WHERE style = '{style}'"))
+            .await?;
+    }
+    Schema::compare(ENGINE, version, VERSION)
+}
+
+/// One at a time: two that create the same table at once would fail, 'if not exists' or not.
+async fn update(connection: &Connection, settings: &Settings, style: &'static str) -> Result<()> {
+    let limit = settings.limits.connect;
+    let begin = format!(
+        "BEGIN; SET LOCAL statement_timeout = {0}; SET LOCAL lock_timeout = {0}; \
+         SELECT pg_advisory_xact_lock(hashtextextended('lockkeeper schema', 0))",
+        limit.as_millis()
+    );
+    let send = async |text: &str| {
+        let sent = connection.slow_batch(text, limit).await;
+        sent.map_err(|error| match error {
+            Some(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+                let why =
+                    error.as_db_error().map_or_else(|| error.to_string(), |reply| reply.message().into());
+                may_not_create(ENGINE, style, &why)
+            }
+            Some(error) => failed(DOING, error),
+            None => Error::temporary(ENGINE, DOING, format!("no reply within {limit:?}")),
+        })
+    };
+    send(&begin).await?;
+    // Another program may have done it meanwhile, and may be a newer release.
+    if found(connection, style).await? == Schema::Outdated {
+        send(schema(style)).await?;
+    }
+    send("COMMIT").await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A database may have any encoding, and not every one has every letter.
+    #[test]
+    fn what_is_sent_is_ascii() {
+        for style in crate::STYLES {
+            assert!(schema(style.style).is_ascii(), "{}", style.style);
+        }
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sql");
+        for file in std::fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            assert!(std::fs::read(&path).unwrap().is_ascii(), "{}", path.display());
+        }
+    }
+}

@@ -1,1 +1,0 @@
-SELECT lockkeeper_clean(interval '1 day')

@@ -1,1 +1,0 @@
-SELECT lockkeeper_leave($1, $2, $3)

@@ -1,1 +1,0 @@
-SELECT lockkeeper_shrink($1, $2, $3, $4, $5)

@@ -1,1 +1,0 @@
-SELECT lockkeeper_sweep(name) FROM unnest($1::text[]) AS name

@@ -1,1 +1,0 @@
-SELECT lockkeeper_raise_tokens()

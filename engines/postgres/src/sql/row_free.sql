@@ -1,1 +1,0 @@
-DELETE FROM lockkeeper_rows WHERE name = $1 AND id = $2 RETURNING name

@@ -1,1 +1,0 @@
-SELECT lockkeeper_session_wait($1) AS token

@@ -1,0 +1,23 @@
+//! What the engine promises beyond the suite, on real servers.
+
+#[path = "../../../crates/conformance/cases/runtimes.rs"]
+mod cases;
+#[path = "../../../crates/conformance/cases/leaving.rs"]
+mod leaving;
+
+#[path = "engine/advisory.rs"]
+mod advisory;
+#[path = "engine/batches.rs"]
+mod batches;
+#[path = "engine/limits.rs"]
+mod limits;
+#[path = "engine/permissions.rs"]
+mod permissions;
+#[path = "engine/promises.rs"]
+mod promises;
+#[path = "engine/restart.rs"]
+mod restart;
+#[path = "engine/runtimes.rs"]
+mod runtimes;
+#[path = "engine/tls.rs"]
+mod tls;
