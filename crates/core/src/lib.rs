@@ -14,16 +14,12 @@ compile_error!("lockkeeper runs on Linux and other Unix systems only; see docs/p
 pub mod address;
 pub mod background;
 mod batch;
-mod by_claim;
-mod by_name;
 mod claim;
 mod clock;
 mod condition;
 mod connections;
-mod crowded;
 mod deadlock;
 mod departure;
-pub mod drive;
 mod election;
 pub mod engine;
 mod error;
@@ -44,13 +40,10 @@ mod semaphore;
 mod telemetry;
 
 pub use batch::{Batch, Batcher, send_apart};
-pub use by_claim::{Bits, ClaimMap, ClaimSet};
-pub use by_name::{NameMap, NameSet};
 pub use claim::{Claim, ClaimId, Demand, Hex, Holder, KeeperId, SHARED_LIMIT, Shape, Token};
 pub use clock::{Clock, Moment};
 pub use condition::Condition;
 pub use connections::{Connection, Connections, NoReply, Replies};
-pub use crowded::Crowded;
 pub use deadlock::{Waits, deadlocks};
 pub use election::Election;
 pub use engine::{

@@ -1,6 +1,5 @@
 //! The memory engine: the reference for every other one, and the one to test your own loss handling on.
 
-use crate::by_name::NameMap;
 use crate::claim::{Claim, ClaimId, Demand, Token};
 use crate::clock::{Clock, Moment};
 use crate::engine::{Abilities, ClaimView, CrashFrees, Engine, Kept, Left, LockView, Renewal, Standing};
@@ -43,7 +42,7 @@ struct Store {
 
 #[derive(Debug, Default)]
 struct Locks {
-    queues: NameMap<BTreeMap<Place, Entry>>,
+    queues: HashMap<LockName, BTreeMap<Place, Entry>>,
     /// One counter for all locks: it outlives each of them (Law 8) and needs no room for idle ones.
     last_place: u64,
 }

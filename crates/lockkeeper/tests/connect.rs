@@ -93,7 +93,8 @@ async fn a_scheme_is_registered_once_and_listed_among_the_known_ones() {
         Ok(lockkeeper_core::engine::Memory::engine())
     };
     lockkeeper::register("mine", open).unwrap();
-    lockkeeper::connect("mine:").await.unwrap().mutex("a").lock().await.unwrap();
+    let keeper = lockkeeper::connect("mine:").await.unwrap();
+    keeper.mutex("a").lock().await.unwrap().release().await.unwrap();
     assert!(lockkeeper::connect("mine:?colour=red").await.is_err());
     for taken in ["mine", "redis", "memory"] {
         assert!(lockkeeper::register(taken, open).unwrap_err().to_string().contains("is taken"), "{taken}");

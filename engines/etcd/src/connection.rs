@@ -109,7 +109,7 @@ impl Connection {
     /// Cancel safety: it may or may not take effect.
     pub(crate) async fn txn(&self, name: LockName, request: TxnRequest) -> Result<TxnResponse, RequestError> {
         let ended = || Err(Status::unavailable("the connection's runtime has ended").into());
-        self.transactions.ask(Transaction { name, request }).await.unwrap_or_else(ended)
+        self.transactions.request(Transaction { name, request }).await.unwrap_or_else(ended)
     }
 }
 
@@ -234,20 +234,16 @@ struct Transaction {
 struct Transactions(Arc<Member>);
 
 impl Batch for Transactions {
-    type Ask = Transaction;
-    type Answer = Result<TxnResponse, RequestError>;
+    type Request = Transaction;
+    type Reply = Result<TxnResponse, RequestError>;
 
     fn at_most(&self) -> usize {
         AT_MOST
     }
 
-    async fn send(&self, asks: &[Transaction]) -> Vec<Self::Answer> {
+    async fn send(&self, transactions: &[Transaction]) -> Vec<Self::Reply> {
         // Two claims of one transaction would have the same revision, which is their place in a lock's queue.
-        send_apart(asks, |ask| ((), &ask.name), |asks| self.send_together(asks)).await
-    }
-
-    async fn send_alone(&self, ask: Transaction) -> Option<Self::Answer> {
-        Some(self.0.txn(ask.request).await)
+        send_apart(transactions, |one| ((), &one.name), |some| self.send_together(some)).await
     }
 
     // A reply that no task waits for needs nothing: the leave of a join without a reply puts a tombstone.
@@ -255,8 +251,8 @@ impl Batch for Transactions {
 
 impl Transactions {
     /// Sends transactions of different locks as one.
-    async fn send_together(&self, asks: Vec<&Transaction>) -> Vec<<Self as Batch>::Answer> {
-        let requests: Vec<&TxnRequest> = asks.into_iter().map(|ask| &ask.request).collect();
+    async fn send_together(&self, transactions: Vec<&Transaction>) -> Vec<<Self as Batch>::Reply> {
+        let requests: Vec<&TxnRequest> = transactions.into_iter().map(|one| &one.request).collect();
         if let [request] = requests[..] {
             return vec![self.0.txn(request.clone()).await];
         }
@@ -272,7 +268,7 @@ impl Transactions {
 }
 
 /// The responses to the parts; all of them were done at the same revision.
-fn parts(response: TxnResponse, count: usize) -> Vec<<Transactions as Batch>::Answer> {
+fn parts(response: TxnResponse, count: usize) -> Vec<<Transactions as Batch>::Reply> {
     let TxnResponse { header, responses, .. } = response;
     let parts = responses.into_iter().filter_map(|part| match part.response {
         Some(Outcome::ResponseTxn(part)) => Some(Ok(TxnResponse { header, ..part })),

@@ -90,7 +90,7 @@ impl TableQueue {
                 let connection = self.connections.foreground().await?;
                 connection
                     .leaves
-                    .ask(leaving())
+                    .request(leaving())
                     .await
                     .unwrap_or_else(|| Err(runtime_ended("leave the queue")))?
             }
@@ -162,7 +162,7 @@ impl Queue for TableQueue {
         let waiter = self.waiters.enter(claim, || 0);
         let connection = self.connections.foreground().await?;
         self.unanswered.insert(claim.id, &connection);
-        let reply = connection.joins.ask(Joining(claim.clone())).await;
+        let reply = connection.joins.request(Joining(claim.clone())).await;
         let found = reply.unwrap_or_else(|| Err(runtime_ended("join the queue")))?;
         self.unanswered.remove(claim.id);
         if let Some(ruling) = found.ruling {

@@ -74,7 +74,7 @@ impl Rows {
         }
         // Also if that connection does not reply: then its attempt is over, or follows the leave that it was just sent.
         let connection = self.connections.foreground().await?;
-        connection.leaves.ask(leaving).await.unwrap_or_else(|| Err(runtime_ended("free the lock")))
+        connection.leaves.request(leaving).await.unwrap_or_else(|| Err(runtime_ended("free the lock")))
     }
 
     fn close(&self) {
@@ -168,7 +168,7 @@ impl Race for Rows {
         let batched = self.connections.foreground().await?;
         self.unanswered.insert(claim.id, &batched);
         let taking = Taking { claim: claim.clone(), thread: thread() };
-        let reply = batched.joins.ask(taking).await;
+        let reply = batched.joins.request(taking).await;
         let mut outcome = reply.unwrap_or_else(|| Err(runtime_ended("take the lock")))?;
         let seen = loop {
             if let Outcome::Taken(token) = outcome {

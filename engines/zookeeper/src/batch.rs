@@ -81,14 +81,14 @@ impl What {
 }
 
 impl Batch for Writes {
-    type Ask = Write;
-    type Answer = Result<Written, RequestError>;
+    type Request = Write;
+    type Reply = Result<Written, RequestError>;
 
     fn at_most(&self) -> usize {
         AT_MOST
     }
 
-    async fn send(&self, writes: &[Write]) -> Vec<Self::Answer> {
+    async fn send(&self, writes: &[Write]) -> Vec<Self::Reply> {
         if let [write] = writes {
             return vec![self.one(write).await];
         }
@@ -101,7 +101,7 @@ impl Batch for Writes {
     }
 
     /// The claim's leave may have looked for the node before this was sent.
-    fn unheard(&self, write: Write, written: Self::Answer) {
+    fn abandoned(&self, write: Write, written: Self::Reply) {
         let Write { session, limit, what: What::Create { claim, directory, .. } } = write else { return };
         match written {
             Ok(Written::Made(made)) => {

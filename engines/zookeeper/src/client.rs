@@ -42,7 +42,7 @@ impl Client {
     pub(crate) async fn write(&self, session: &Arc<Session>, what: What) -> Result<Written, RequestError> {
         let write = Write { session: Arc::clone(session), limit: self.limit(), what };
         let ended = || Err(RequestError::NotSent("the background runtime has ended".into()));
-        self.writes.ask(write).await.unwrap_or_else(ended)
+        self.writes.request(write).await.unwrap_or_else(ended)
     }
 
     fn container(&self, path: &str) -> Request {

@@ -115,5 +115,6 @@ pub(super) async fn an_evicted_waiter_joins_again(bench: Bench) {
     };
     bench.until("the waiter is back with another claim", is_back).await;
     holder.release().await.expect("the holder is not touched");
-    soon("the waiter's turn", waiter).await.expect("no panic").expect("a grant");
+    let granted = soon("the waiter's turn", waiter).await.expect("no panic").expect("a grant");
+    granted.release().await.expect("a release");
 }

@@ -58,7 +58,11 @@ async fn renewals_go_on_when_their_connection_is_half_open() {
             let held = keeper.mutex("renewed").lock().await.expect(style);
             // Until the renewals have a connection.
             tokio::time::sleep(TTL).await;
-            if server_learns { proxy.half_open_for_clients() } else { proxy.half_open() }
+            if server_learns {
+                proxy.half_open_for_clients()
+            } else {
+                proxy.half_open()
+            }
             let start = Instant::now();
             while start.elapsed() < TTL * 3 {
                 assert_ne!(held.state(), State::Lost, "{style} after {:?}", start.elapsed());

@@ -101,8 +101,8 @@ impl Joins {
 }
 
 impl Batch for Joins {
-    type Ask = Joining;
-    type Answer = Result<Found>;
+    type Request = Joining;
+    type Reply = Result<Found>;
 
     fn at_most(&self) -> usize {
         BATCH_AT_MOST
@@ -122,7 +122,7 @@ impl Batch for Joins {
         }
     }
 
-    fn unheard(&self, Joining(claim): Joining, found: Result<Found>) {
+    fn abandoned(&self, Joining(claim): Joining, found: Result<Found>) {
         // Its leave may have been sent before the batch was.
         if let Ok(Found { ruling: None, place, .. }) = found {
             let leaving = Leaving { name: claim.name.clone(), place: number(place), id: claim.id };
@@ -168,8 +168,8 @@ impl Leaves {
 }
 
 impl Batch for Leaves {
-    type Ask = Leaving;
-    type Answer = Result<bool>;
+    type Request = Leaving;
+    type Reply = Result<bool>;
 
     fn at_most(&self) -> usize {
         BATCH_AT_MOST

@@ -58,8 +58,8 @@ impl Takes {
 }
 
 impl Batch for Takes {
-    type Ask = Taking;
-    type Answer = Result<Outcome>;
+    type Request = Taking;
+    type Reply = Result<Outcome>;
 
     fn at_most(&self) -> usize {
         BATCH_AT_MOST
@@ -81,7 +81,7 @@ impl Batch for Takes {
         }
     }
 
-    fn unheard(&self, taking: Taking, outcome: Result<Outcome>) {
+    fn abandoned(&self, taking: Taking, outcome: Result<Outcome>) {
         // Its leave may have been sent before the batch was.
         if matches!(outcome, Ok(Outcome::Taken(_))) {
             let leaving = Leaving { name: taking.claim.name.clone(), id: taking.claim.id };
@@ -117,8 +117,8 @@ impl Frees {
 }
 
 impl Batch for Frees {
-    type Ask = Leaving;
-    type Answer = Result<bool>;
+    type Request = Leaving;
+    type Reply = Result<bool>;
 
     fn at_most(&self) -> usize {
         BATCH_AT_MOST
