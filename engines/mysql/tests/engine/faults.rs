@@ -68,7 +68,8 @@ async fn renewals_go_on_when_their_connection_is_half_open() {
                 assert_ne!(held.state(), State::Lost, "{style} after {:?}", start.elapsed());
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            held.release().await.expect(style);
+            // The foreground is half open as well, so what became of the release may not be known; it is freed all the same.
+            let _ = held.release().await;
             keeper.mutex("renewed").lock().await.expect(style).release().await.expect(style);
         }
     }

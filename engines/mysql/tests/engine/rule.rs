@@ -4,7 +4,7 @@ use lockkeeper_core::grant::fits;
 use lockkeeper_testkit::MariaDb;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
-use rand::{Rng as _, SeedableRng as _};
+use rand::{RngExt as _, SeedableRng as _};
 use std::collections::BTreeSet;
 
 const FITTING: &str = include_str!("../../src/sql/queue_fitting.sql");
