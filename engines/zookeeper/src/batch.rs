@@ -1,4 +1,4 @@
-//! Creates and deletes of many tasks as one transaction, which shares its commit.
+//! Creates and deletes of many tasks as one transaction, so that they share a commit.
 //!
 //! What a write costs ZooKeeper is mostly its commit, not the node. While several writes are under way, further ones are sent
 //! together, all or none; if one is refused, each is sent on its own. An uncontended write is sent as it is.
@@ -184,13 +184,13 @@ impl Writes {
     }
 }
 
-/// The transaction that made these nodes, which any of them tells.
+/// The transaction that made these nodes, which is in the stat of each.
 async fn created_in(session: &Session, outcomes: &[Outcome], limit: Duration) -> Result<i64, RequestError> {
     let mut found = Err(unexpected());
     for outcome in outcomes {
         let Outcome::Created(path) = outcome else { continue };
         found = session.exists(path, limit).await;
-        // One that was evicted at once tells nothing.
+        // One may be evicted already.
         if found.is_ok() {
             break;
         }
