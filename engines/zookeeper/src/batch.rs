@@ -162,8 +162,8 @@ impl Writes {
         requests.send();
         let outcomes = all_done(done.within(*limit).await?)?;
         let Some(looks) = looks else { return Ok(vec![Written::Deleted; writes.len()]) };
-        let czxid = created_in(session, &outcomes, *limit).await?;
-        let mut looks = looks.within(*limit).await?.into_iter();
+        let czxid = created_in(session, &outcomes, *limit).await.map_err(after_commit)?;
+        let mut looks = looks.within(*limit).await.map_err(after_commit)?.into_iter();
         let written = outcomes.into_iter().map(|outcome| match outcome {
             Outcome::Created(path) => {
                 let children = looks.next().ok_or_else(unexpected)?.map_err(RequestError::Refused);
@@ -195,12 +195,17 @@ async fn created_in(session: &Session, outcomes: &[Outcome], limit: Duration) ->
             break;
         }
     }
-    let stat = found.map_err(|error| match error {
-        RequestError::Refused(_) => RequestError::Unknown(error.to_string()),
-        other => other,
-    })?;
+    let stat = found?;
     check_owner(session, &stat)?;
     Ok(stat.czxid)
+}
+
+/// An error behind a transaction that was done: it must not look as if nothing was, or the writes would be repeated.
+fn after_commit(error: RequestError) -> RequestError {
+    match error {
+        RequestError::Refused(_) => RequestError::Unknown(error.to_string()),
+        other => other,
+    }
 }
 
 /// A reply of another kind than the request.
