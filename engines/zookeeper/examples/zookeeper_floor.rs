@@ -3,13 +3,13 @@
 //!
 //! `cargo run --release -p lockkeeper-zookeeper --example zookeeper_floor` starts a server of its own. Everything is measured
 //! in short turns on the same server; the figures are medians of the rounds, and of the ratios to the floor of the same
-//! round, with their quartiles. With a number of tasks as its argument, only lockkeeper is measured, with so many.
+//! round, with their quartiles. With a number of tasks as its argument, only lockkeeper is measured, with that number.
 
 #[path = "../tests/engine/foreign.rs"]
 mod foreign;
 /// What the foreign clients' file needs of the tests.
 mod common {
-    pub(crate) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+    pub(crate) const LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
 }
 
 use foreign::Foreign;
@@ -22,7 +22,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// How long a turn is, and how many turns lockkeeper and the floor have in a round. A disk that hangs now and then hits
-/// whoever is at it; with one task, where each write is waited for, short turns let it hit both alike.
+/// any of them; with one task, where each write is waited for, short turns let it hit both alike.
 const SHORT_TURNS: (Duration, u32) = (Duration::from_millis(20), 10);
 const LONG_TURNS: (Duration, u32) = (Duration::from_millis(200), 1);
 const ROUNDS: usize = 40;
@@ -63,7 +63,7 @@ async fn main() {
             let mut row = vec![bare.rate(), ours.rate()];
             if round % OTHERS_EVERY == 0 {
                 for other in &mut others {
-                    row.push(asked(other, tasks).await);
+                    row.push(their_rate(other, tasks).await);
                 }
             }
             if round >= WARM_UP {
@@ -117,11 +117,11 @@ impl Total {
     }
 }
 
-/// So many threads of another client, over one session.
-async fn asked(client: &mut Foreign, threads: usize) -> f64 {
+/// A number of threads of another client, over one session.
+async fn their_rate(client: &mut Foreign, threads: usize) -> f64 {
     let start = Instant::now();
     let pairs: f64 =
-        client.ask(&format!("pairs {} {threads}", THEIR_TURN.as_millis())).await.parse().unwrap();
+        client.request(&format!("pairs {} {threads}", THEIR_TURN.as_millis())).await.parse().unwrap();
     pairs / start.elapsed().as_secs_f64()
 }
 
@@ -147,7 +147,7 @@ async fn our_pairs(keeper: &Keeper, tasks: usize, turn: Duration) -> (u32, Durat
     (pairs, start.elapsed())
 }
 
-/// A bare socket with so many pairs under way.
+/// A bare socket with a number of pairs under way.
 struct Floor {
     client: Raw,
     xid: i32,
@@ -171,8 +171,8 @@ impl Floor {
     /// Deletes what a reply says was created; says whether the reply was to a delete instead.
     async fn receive(&mut self) -> bool {
         let reply = self.client.receive().await;
-        let answered = i32::from_be_bytes(reply[..4].try_into().unwrap());
-        let is_create = self.under_way.remove(&answered).unwrap();
+        let xid = i32::from_be_bytes(reply[..4].try_into().unwrap());
+        let is_create = self.under_way.remove(&xid).unwrap();
         if is_create {
             let length = i32::from_be_bytes(reply[16..20].try_into().unwrap()) as usize;
             let path = std::str::from_utf8(&reply[20..20 + length]).unwrap();

@@ -1,4 +1,4 @@
-//! Creates and deletes of many tasks as one transaction, which shares its commit.
+//! Creates and deletes of many tasks as one transaction, so that they share a commit.
 //!
 //! What a write costs ZooKeeper is mostly its commit, not the node. While several writes are under way, further ones are sent
 //! together, all or none; if one is refused, each is sent on its own. An uncontended write is sent as it is.
@@ -162,8 +162,8 @@ impl Writes {
         requests.send();
         let outcomes = all_done(done.within(*limit).await?)?;
         let Some(looks) = looks else { return Ok(vec![Written::Deleted; writes.len()]) };
-        let czxid = created_in(session, &outcomes, *limit).await?;
-        let mut looks = looks.within(*limit).await?.into_iter();
+        let czxid = created_in(session, &outcomes, *limit).await.map_err(after_commit)?;
+        let mut looks = looks.within(*limit).await.map_err(after_commit)?.into_iter();
         let written = outcomes.into_iter().map(|outcome| match outcome {
             Outcome::Created(path) => {
                 let children = looks.next().ok_or_else(unexpected)?.map_err(RequestError::Refused);
@@ -184,23 +184,28 @@ impl Writes {
     }
 }
 
-/// The transaction that made these nodes, which any of them tells.
+/// The transaction that made these nodes, which is in the stat of each.
 async fn created_in(session: &Session, outcomes: &[Outcome], limit: Duration) -> Result<i64, RequestError> {
     let mut found = Err(unexpected());
     for outcome in outcomes {
         let Outcome::Created(path) = outcome else { continue };
         found = session.exists(path, limit).await;
-        // One that was evicted at once tells nothing.
+        // One may be evicted already.
         if found.is_ok() {
             break;
         }
     }
-    let stat = found.map_err(|error| match error {
-        RequestError::Refused(_) => RequestError::Unknown(error.to_string()),
-        other => other,
-    })?;
+    let stat = found?;
     check_owner(session, &stat)?;
     Ok(stat.czxid)
+}
+
+/// An error behind a transaction that was done: it must not look as if nothing was, or the writes would be repeated.
+fn after_commit(error: RequestError) -> RequestError {
+    match error {
+        RequestError::Refused(_) => RequestError::Unknown(error.to_string()),
+        other => other,
+    }
 }
 
 /// A reply of another kind than the request.

@@ -1,4 +1,4 @@
-//! What the engine knows of its own claims: in which session they were made and where their nodes are.
+//! The claims of this engine: in which session they were made and where their nodes are, since the server knows only nodes.
 
 use crate::keys::{NodeName, Sequence};
 use lockkeeper_core::{ClaimId, Clock, Moment};
@@ -12,7 +12,7 @@ pub(crate) struct Node {
     /// The session it lives and dies with.
     pub(crate) session: i64,
     pub(crate) path: String,
-    /// The transaction that made it, which tells it from a later node at the same path.
+    /// The transaction that made it, which distinguishes it from a later node at the same path.
     pub(crate) czxid: i64,
     /// Style 'plain': the directory's version as this hold has set it.
     pub(crate) version: Option<i32>,

@@ -1,4 +1,5 @@
-//! What both styles do over the session: directories, writes, renewals, and the end of claims that are not renewed.
+//! What both styles do over the session: directories, writes, renewals, and the end of claims that are not renewed. Apart, since
+//! neither style is the owner of it.
 
 use crate::batch::{self, What, Write, Writes, Written};
 use crate::claims::{Claims, Node};
@@ -152,7 +153,7 @@ impl Client {
 
 /// Removes claims that their keeper has stopped renewing, as long as the engine is there.
 ///
-/// A session is kept alive by its connection, whoever renews. So that a claim ends with its TTL, as on every
+/// A session is kept alive by its connection, also if nobody renews. So that a claim ends with its TTL, as on every
 /// engine, and a fixed lease with its own, the engine removes what was not renewed. The keeper has stopped
 /// trusting such a claim before.
 async fn end_lapsed(client: Weak<Client>, every: Duration) {

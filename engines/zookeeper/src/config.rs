@@ -30,7 +30,7 @@ pub(crate) struct Settings {
     pub(crate) auth: Vec<(String, String)>,
     pub(crate) acl: Vec<Acl>,
     pub(crate) naming: Naming,
-    /// The session timeout to ask for: the TTL.
+    /// The session timeout to request: the TTL.
     pub(crate) timeout: Duration,
     pub(crate) tls: Option<TlsConnector>,
 }
@@ -176,7 +176,7 @@ mod tests {
             ("zookeeper://a?style=row", "queue, plain"),
             ("zookeeper://a?colour=red", "'colour'"),
         ] {
-            let error = settings(url).err().expect(url).to_string();
+            let error = settings(url).map(drop).expect_err(url).to_string();
             assert!(error.contains(why), "{url}: {error}");
         }
     }

@@ -30,7 +30,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// How long a claim may be trusted after a request that reached the leader, of a session with this timeout.
 ///
-/// A server that is not the leader tells it of our signs of life only every half tick. If it is cut off, the
+/// A server that is not the leader reports our signs of life to it only every half tick. If it is cut off, the
 /// leader counts the timeout from an earlier sign than our last one: one sign and half a tick earlier.
 pub(crate) fn trusted(timeout: Duration) -> Duration {
     timeout * 2 / 3
@@ -283,7 +283,7 @@ async fn keep_alive(shared: &Shared, timeout: Duration) -> RequestError {
             continue;
         }
         is_suspected = false;
-        // A request that the leader answers is as good.
+        // A request that the leader replies to is as good.
         pause = every.saturating_sub(since_last_sign);
         if pause.is_zero() {
             shared.send_sign();
@@ -292,7 +292,7 @@ async fn keep_alive(shared: &Shared, timeout: Duration) -> RequestError {
     }
 }
 
-/// Waits until the session is to be closed, tells the server, and gives it a moment to close the connection.
+/// Waits until the session is to be closed, sends that to the server, and gives it a moment to close the connection.
 async fn close(shared: &Shared) -> RequestError {
     shared.when_closing().await;
     let (reply, closed) = oneshot::channel();

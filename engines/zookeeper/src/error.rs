@@ -6,7 +6,7 @@ use lockkeeper_core::Error;
 /// The name of this engine in errors.
 pub(crate) const ENGINE: &str = "zookeeper";
 
-/// Codes of the server that locks tell apart.
+/// Codes of the server that locks distinguish.
 pub(crate) mod code {
     pub(crate) const NO_NODE: i32 = -101;
     pub(crate) const NO_AUTH: i32 = -102;

@@ -1,4 +1,5 @@
-//! Joining the fair queue: create the node and look who is ahead, in one round trip.
+//! Joining the fair queue: create the node and look what is ahead, in one round trip. Apart from `queue`, since it also has to find
+//! what an earlier try has left.
 
 use crate::batch::{Made, What, Written, unexpected};
 use crate::claims::Node;

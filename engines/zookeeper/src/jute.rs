@@ -1,4 +1,4 @@
-//! Jute, ZooKeeper's encoding: big-endian numbers, and lengths before whatever has one.
+//! Jute, ZooKeeper's encoding: big-endian numbers, and lengths before texts and lists. Ours, since the protocol is.
 
 /// Appends values in Jute's encoding.
 #[derive(Debug, Default, Clone)]

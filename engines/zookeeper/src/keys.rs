@@ -48,7 +48,7 @@ impl Naming {
         let mark = match (self, demand) {
             (Self::Kazoo, Demand::Exclusive) => return format!("{id}{KAZOO_LOCK}"),
             (Self::Kazoo, Demand::Shared) => return format!("{id}{KAZOO_READER}"),
-            // Our own layout, whoever else is there: a mutex of Curator's waits for it as for any other.
+            // Our own layout in every naming: a mutex of Curator's waits for it as for any other.
             (_, Demand::Permits { want, of }) => format!("p{want}of{of}-{CURATOR_MUTEX}"),
             (_, Demand::Shared) => CURATOR_READER.to_owned(),
             (Self::Curator, Demand::Exclusive) => CURATOR_MUTEX.to_owned(),
@@ -86,7 +86,7 @@ impl std::fmt::Display for Sequence {
     }
 }
 
-/// What the name of a claim's node tells.
+/// What the name of a claim's node says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeName {
     /// The claim, if its maker put a UUID there as we, Curator and kazoo do.
@@ -162,7 +162,7 @@ pub(crate) fn part_of_name(node: &str) -> &str {
     node.strip_suffix(ESCAPE).unwrap_or(node)
 }
 
-/// Whether a node is a claim, of either style and whoever's, and not a part of a lock's name.
+/// Whether a node is a claim, of either style and any client, and not a part of a lock's name.
 pub(crate) fn is_claim(node: &str) -> bool {
     node == PLAIN_NODE || NodeName::parse(node).is_some()
 }

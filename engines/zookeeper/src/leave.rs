@@ -1,4 +1,5 @@
-//! Leaving the fair queue: by the node if it is known, by the claim's id if it is not.
+//! Leaving the fair queue: by the node if it is known, by the claim's id if it is not. Apart from `queue`, since a create may
+//! come late.
 
 use crate::claims::Record;
 use crate::error::{RequestError, code};

@@ -1,4 +1,4 @@
-//! The few requests and replies of ZooKeeper's protocol that locks need.
+//! The few requests and replies of ZooKeeper's protocol that locks need: ours, since no driver sends a create and a look in one write.
 
 use crate::jute::{Garbled, Reader, Writer};
 
@@ -172,7 +172,7 @@ impl Request {
         request
     }
 
-    /// Whether only a server that has its leader can answer.
+    /// Whether only a server that has its leader can reply.
     pub(crate) fn reaches_leader(&self) -> bool {
         const OPERATIONS: [i32; 6] =
             [OP_CREATE, OP_CREATE_CONTAINER, OP_DELETE, OP_SET_DATA, OP_MULTI, OP_SYNC];
@@ -369,7 +369,7 @@ pub(crate) fn read_multi(reader: &mut Reader<'_>) -> Result<Vec<Outcome>, Garble
     }
 }
 
-/// The children of each node that [`Request::children_of_all`] names, or the code of the refusal.
+/// The children of each node that [`Request::children_of_all`] names, or the code of the error.
 pub(crate) fn read_children_of_all(
     reader: &mut Reader<'_>,
 ) -> Result<Vec<Result<Vec<String>, i32>>, Garbled> {

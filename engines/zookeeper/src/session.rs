@@ -45,7 +45,7 @@ impl Session {
             let state = session.shared.state();
             (session.id, session.timeout) = (state.session, state.timeout);
         }
-        // The server has said how long it keeps the session before it was called connected.
+        // Made by the handshake, before the session counts as connected.
         session.lifeline = session.shared.lifeline().cloned().ok_or(RequestError::Expired)?;
         Ok(Arc::new(session))
     }
@@ -90,7 +90,7 @@ impl Session {
         &self.lifeline
     }
 
-    /// When the last sign of life was sent that the leader has answered.
+    /// When the last sign of life was sent that the leader has replied to.
     pub(crate) fn alive_as_of(&self) -> Option<Moment> {
         self.shared.state().alive_as_of
     }
@@ -134,7 +134,7 @@ impl Session {
         self.request(Request::ephemerals(), |reader| reader.texts(), limit).await
     }
 
-    /// Runs several steps, all or none; on refusal, the code of the step that was refused.
+    /// Runs several steps, all or none; on error, the code of the step that was refused.
     pub(crate) async fn multi(
         &self,
         steps: &[protocol::Step<'_>],
@@ -176,7 +176,7 @@ impl Drop for Session {
 /// How to read the body of a reply.
 pub(crate) type Read<T> = fn(&mut Reader<'_>) -> Result<T, Garbled>;
 
-/// Requests that go out in one piece and are answered in their order.
+/// Requests that go out in one piece and are replied to in their order.
 pub(crate) struct Requests<'a> {
     session: &'a Session,
     requests: Vec<Sending>,
@@ -231,7 +231,7 @@ impl<T> Reply<T> {
 pub(crate) struct Sessions {
     settings: Arc<Settings>,
     present: Mutex<Arc<Session>>,
-    /// Held by whoever opens the next session, so that there is only one.
+    /// Held by the task that opens the next session, so that there is only one.
     opening: tokio::sync::Mutex<()>,
     timeout: Duration,
     closed: AtomicBool,

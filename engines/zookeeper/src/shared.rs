@@ -1,4 +1,5 @@
-//! What a session's handle and the task of its connection share: the status, requests under way, watches.
+//! What a session's handle and the task of its connection share: the status, requests under way, watches. Apart, since one is
+//! on the caller's runtime and the other on the background's.
 
 use crate::error::RequestError;
 use crate::protocol::Request;
@@ -53,7 +54,7 @@ pub(crate) struct Shared {
     requests: mpsc::UnboundedSender<Vec<Sending>>,
     state: Mutex<State>,
     pub(crate) status: watch::Sender<Status>,
-    /// The session's claims are tied to it; made when the server has said how long it keeps the session.
+    /// The session's claims are tied to it; made when the server has confirmed the session.
     lifeline: OnceLock<Lifeline>,
     closing: watch::Sender<bool>,
 }
@@ -68,7 +69,7 @@ pub(crate) struct State {
     last_reply: Option<Moment>,
     /// When the last request was sent that reaches the leader.
     last_sign: Option<Moment>,
-    /// When the last one was sent that the leader has answered.
+    /// When the last one was sent that the leader has replied to.
     pub(crate) alive_as_of: Option<Moment>,
     watches: HashMap<String, Vec<Weak<Notify>>>,
     last_zxid: i64,
@@ -116,7 +117,7 @@ impl Shared {
 
     /// Keeps the session alive when nothing else was sent that does.
     ///
-    /// Any server answers a ping, even one that has lost its leader and does not know it yet. A sync goes
+    /// Any server replies to a ping, even one that has lost its leader and does not know it yet. A sync goes
     /// through the leader, which refuses it if the session has expired.
     pub(crate) fn send_sign(&self) {
         self.send(vec![(Request::sync("/"), None)]);
@@ -135,7 +136,7 @@ impl Shared {
         }
     }
 
-    /// Gives a reply to whoever waits for it; replies come in the order of requests.
+    /// Gives a reply to the caller that waits for it; replies come in the order of requests.
     pub(crate) fn replied(&self, xid: i32, zxid: i64, reply: Result<Vec<u8>, RequestError>) -> bool {
         let mut state = self.state();
         let Some(request) = state.in_flight.pop_front_if(|request| request.xid == xid) else { return false };
@@ -202,7 +203,7 @@ impl Shared {
         }
     }
 
-    /// Tells the connection's task to close the session.
+    /// Makes the connection's task close the session.
     pub(crate) fn close(&self) {
         self.closing.send_replace(true);
     }
@@ -229,7 +230,7 @@ impl State {
         self.last_zxid
     }
 
-    /// For how long nothing was replied although something should have been, whoever still waits for it.
+    /// For how long nothing was replied although something should have been, whether or not a caller still waits.
     pub(crate) fn silence(&self) -> Duration {
         let oldest = self.in_flight.front().map(|request| request.sent);
         oldest.map_or(Duration::ZERO, |sent| {

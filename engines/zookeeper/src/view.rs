@@ -1,4 +1,4 @@
-//! What `list` shows: a walk over the tree of locks, and what the data of a claim's node tells.
+//! What `list` shows: a walk over the tree of locks, and the data of a claim's node.
 
 use crate::client::token_of;
 use crate::error::{RequestError, code};
@@ -149,7 +149,7 @@ impl Content {
     }
 }
 
-/// What another client's data tells: its text, as far as it is one.
+/// The text in another client's data, as far as it is one.
 fn foreign_holder(data: &[u8]) -> Holder {
     const LONGEST_CHARS: usize = 120;
     let text = String::from_utf8_lossy(data);

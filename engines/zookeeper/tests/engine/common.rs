@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 /// How long anything may take before a test calls it dead.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const LIMIT: Duration = Duration::from_secs(30);
 
 static SERVER: LazyLock<ZooKeeper> = LazyLock::new(ZooKeeper::start);
 

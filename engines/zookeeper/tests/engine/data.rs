@@ -1,6 +1,6 @@
 //! A node that exists already at a lock's path stays as it is: its data, its version, its kind.
 
-use crate::common::{PATIENCE, keeper_with, server, unique};
+use crate::common::{LIMIT, keeper_with, server, unique};
 use crate::foreign::Foreign;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -9,7 +9,7 @@ use tokio::time::timeout;
 async fn node_at(path: &str) -> Foreign {
     let servers = server().url().trim_start_matches("zookeeper://").to_owned();
     let mut client = Foreign::kazoo(&servers, path, "lock", &[]);
-    assert_eq!(client.ask("write settings-of-orders").await, "written");
+    assert_eq!(client.request("write settings-of-orders").await, "written");
     client
 }
 
@@ -25,9 +25,9 @@ async fn taking_a_lock_leaves_the_data_of_a_node_at_its_path() {
                 async move { mutex.lock().await }
             });
             guard.release().await.unwrap();
-            timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap().release().await.unwrap();
+            timeout(LIMIT, waiting).await.unwrap().unwrap().unwrap().release().await.unwrap();
         }
-        assert_eq!(client.ask("read").await, "settings-of-orders version 0", "{query}");
+        assert_eq!(client.request("read").await, "settings-of-orders version 0", "{query}");
     }
 }
 
@@ -51,8 +51,8 @@ async fn writes_sent_together_leave_the_data_of_the_nodes_at_their_paths() {
             }
         });
     }
-    while let Some(done) = timeout(PATIENCE * 2, tasks.join_next()).await.unwrap() {
+    while let Some(done) = timeout(LIMIT * 2, tasks.join_next()).await.unwrap() {
         done.unwrap();
     }
-    assert_eq!(client.ask("read").await, "settings-of-orders version 0");
+    assert_eq!(client.request("read").await, "settings-of-orders version 0");
 }

@@ -32,7 +32,7 @@ const PYTHON: &str = "/usr/bin/python3";
 pub struct Foreign {
     _child: Child,
     commands: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
+    replies: Lines<BufReader<ChildStdout>>,
 }
 
 fn programs() -> PathBuf {
@@ -77,23 +77,23 @@ impl Foreign {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().expect("the client starts: scripts/install-engines zookeeper");
         let commands = child.stdin.take().expect("its input");
-        let answers = BufReader::new(child.stdout.take().expect("its output")).lines();
-        Self { _child: child, commands, answers }
+        let replies = BufReader::new(child.stdout.take().expect("its output")).lines();
+        Self { _child: child, commands, replies }
     }
 
-    pub async fn tell(&mut self, command: &str) {
+    pub async fn send(&mut self, command: &str) {
         self.commands.write_all(format!("{command}\n").as_bytes()).await.expect("it listens");
     }
 
-    pub async fn answer(&mut self) -> String {
+    pub async fn reply(&mut self) -> String {
         let line =
-            timeout(super::common::PATIENCE * 2, self.answers.next_line()).await.expect("an answer in time");
-        line.expect("its output").expect("an answer before its end")
+            timeout(super::common::LIMIT * 2, self.replies.next_line()).await.expect("a reply in time");
+        line.expect("its output").expect("a reply before its end")
     }
 
-    /// Tells it something and waits for the answer.
-    pub async fn ask(&mut self, command: &str) -> String {
-        self.tell(command).await;
-        self.answer().await
+    /// Sends a command and waits for the reply.
+    pub async fn request(&mut self, command: &str) -> String {
+        self.send(command).await;
+        self.reply().await
     }
 }

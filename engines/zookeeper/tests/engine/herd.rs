@@ -1,6 +1,6 @@
 //! What a wait and a hand-over cost the server, by the server's own counters.
 
-use crate::common::{PATIENCE, connect, unique};
+use crate::common::{LIMIT, connect, unique};
 use lockkeeper_core::{Guard, Keeper, State};
 use lockkeeper_testkit::{ZooKeeper, wait_until};
 use std::time::Duration;
@@ -41,7 +41,7 @@ async fn keepers(server: &Counted, query: &str, count: usize) -> Vec<Keeper> {
     keepers
 }
 
-/// Lets so many wait for a lock that is held, spread over the keepers.
+/// Lets a number of tasks wait for a lock that is held, spread over the keepers.
 async fn wait_in_line(keepers: &[Keeper], name: &str, waiters: usize, server: &Counted) -> JoinSet<Guard> {
     let mut waiting = JoinSet::new();
     for number in 0..waiters {
@@ -49,7 +49,7 @@ async fn wait_in_line(keepers: &[Keeper], name: &str, waiters: usize, server: &C
         waiting.spawn(async move { mutex.lock().await.unwrap() });
     }
     let count = i64::try_from(waiters.min(keepers.len())).unwrap();
-    wait_until("everybody watches", PATIENCE * 4, || server.watches() >= count);
+    wait_until("everybody watches", LIMIT * 4, || server.watches() >= count);
     waiting
 }
 
@@ -61,18 +61,18 @@ async fn with_a_thousand_waiters_a_release_sets_off_one_watch() {
     let name = unique("thousand");
     let mut guard = keepers[0].mutex(&name).lock().await.unwrap();
     let mut waiting = wait_in_line(&keepers, &name, WAITERS, &server).await;
-    wait_until("each has a watch", PATIENCE * 4, || server.watches() == WAITERS as i64);
+    wait_until("each has a watch", LIMIT * 4, || server.watches() == WAITERS as i64);
     let (before, start) = (server.requests(), std::time::Instant::now());
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let (asked, seconds) = (server.requests() - before, start.elapsed().as_secs_f64());
-    println!("{asked} requests in {seconds:.1} s while {WAITERS} wait");
+    let (sent, seconds) = (server.requests() - before, start.elapsed().as_secs_f64());
+    println!("{sent} requests in {seconds:.1} s while {WAITERS} wait");
     // Twelve signs of life and three renewals of each session in a TTL, and as much again in case the machine is slow.
     let of_sessions = 10.0 * 15.0 * seconds / keepers[0].ttl().as_secs_f64();
-    assert!(asked as f64 <= 2.0 * of_sessions + 10.0, "{asked} requests in {seconds} s");
+    assert!(sent as f64 <= 2.0 * of_sessions + 10.0, "{sent} requests in {seconds} s");
     for released in 1..=20 {
         let before = server.watch_events();
         guard.release().await.unwrap();
-        guard = timeout(PATIENCE, waiting.join_next()).await.unwrap().unwrap().unwrap();
+        guard = timeout(LIMIT, waiting.join_next()).await.unwrap().unwrap().unwrap();
         assert_eq!(server.watch_events() - before, 1, "release {released}");
     }
     waiting.abort_all();
@@ -91,13 +91,13 @@ async fn five_hundred_locks_are_renewed_in_one_request() {
         }
         let (before, start) = (server.requests(), std::time::Instant::now());
         tokio::time::sleep(ttl).await;
-        let (asked, seconds) = (server.requests() - before, start.elapsed().as_secs_f64());
-        println!("{asked} requests in {seconds:.1} s while {LOCKS} locks are held");
+        let (sent, seconds) = (server.requests() - before, start.elapsed().as_secs_f64());
+        println!("{sent} requests in {seconds:.1} s while {LOCKS} locks are held");
         // Twelve signs of life and three renewals in a TTL, and as much again in case the machine is slow.
-        assert!(asked as f64 <= 30.0 * seconds / ttl.as_secs_f64(), "{asked} requests in {seconds} s");
+        assert!(sent as f64 <= 30.0 * seconds / ttl.as_secs_f64(), "{sent} requests in {seconds} s");
         let id = keeper.inspect(guards[0].name()).await.unwrap()[0].claims[0].id.clone();
         assert!(keeper.evict(guards[0].name(), &id).await.unwrap());
-        timeout(PATIENCE, guards[0].lost()).await.expect("an eviction is seen all the same");
+        timeout(LIMIT, guards[0].lost()).await.expect("an eviction is seen all the same");
         assert!(guards[1..].iter().all(|guard| guard.state() == State::Held));
         keeper.close().await;
     }
@@ -107,14 +107,14 @@ async fn five_hundred_locks_are_renewed_in_one_request() {
 async fn in_the_plain_style_a_release_wakes_everybody_and_the_page_says_so() {
     const WAITERS: usize = 100;
     let server = Counted(ZooKeeper::start());
-    // One watch for each session and node: so many sessions as waiters.
+    // One watch for each session and node: as many sessions as waiters.
     let keepers = keepers(&server, "?style=plain", WAITERS).await;
     let name = unique("herd");
     let guard = keepers[0].mutex(&name).lock().await.unwrap();
     let mut waiting = wait_in_line(&keepers, &name, WAITERS, &server).await;
     let before = server.watch_events();
     guard.release().await.unwrap();
-    let guard = timeout(PATIENCE, waiting.join_next()).await.unwrap().unwrap().unwrap();
+    let guard = timeout(LIMIT, waiting.join_next()).await.unwrap().unwrap().unwrap();
     assert_eq!(server.watch_events() - before, WAITERS as i64);
     waiting.abort_all();
     drop(guard);
@@ -138,18 +138,18 @@ async fn a_hand_over_costs_five_requests_with_any_number_of_waiters() {
                 }
             });
         }
-        wait_until("each has a watch", PATIENCE * 2, || server.watches() == clients as i64);
+        wait_until("each has a watch", LIMIT * 2, || server.watches() == clients as i64);
         let (requests, start) = (server.requests(), std::time::Instant::now());
         guard.release().await.unwrap();
-        while let Some(done) = timeout(PATIENCE * 4, waiting.join_next()).await.unwrap() {
+        while let Some(done) = timeout(LIMIT * 4, waiting.join_next()).await.unwrap() {
             done.unwrap();
         }
         let seconds = start.elapsed().as_secs_f64();
-        let asked = server.requests() - requests;
-        // Pings and renewals of sixteen sessions, at most so many a second each.
+        let sent = server.requests() - requests;
+        // Pings and renewals of sixteen sessions, at most two a second each.
         let aside = (seconds * 16.0 * 2.0) as i64 + 16 * 2;
         let hand_overs = (clients * turns) as i64;
-        println!("{clients} clients: {asked} requests for {hand_overs} hand-overs in {seconds:.1} s");
-        assert!(asked - aside <= 5 * hand_overs, "{asked} requests for {hand_overs} hand-overs");
+        println!("{clients} clients: {sent} requests for {hand_overs} hand-overs in {seconds:.1} s");
+        assert!(sent - aside <= 5 * hand_overs, "{sent} requests for {hand_overs} hand-overs");
     }
 }

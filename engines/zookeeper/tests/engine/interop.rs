@@ -1,6 +1,6 @@
-//! We and the clients people already run exclude each other, in order, whoever holds first.
+//! Our claims and those of Curator and kazoo exclude each other, in order, either of them first.
 
-use crate::common::{PATIENCE, keeper_with, server, unique};
+use crate::common::{LIMIT, keeper_with, server, unique};
 use crate::foreign::Foreign;
 use lockkeeper_core::{Guard, Keeper, LockView, Result};
 use tokio::task::JoinHandle;
@@ -15,14 +15,14 @@ async fn look(keeper: &Keeper, name: &str) -> LockView {
     keeper.inspect(name).await.unwrap().into_iter().next().unwrap_or(none)
 }
 
-/// Waits until so many claims stand in the queue.
+/// Waits until this number of claims is in the queue.
 async fn until_claims(keeper: &Keeper, name: &str, count: usize) {
     let all_there = async {
         while look(keeper, name).await.claims.len() != count {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE * 2, all_there).await.expect("the claims stand in the queue");
+    timeout(LIMIT * 2, all_there).await.expect("the claims stand in the queue");
 }
 
 fn in_background(lock: impl Future<Output = Result<Guard>> + Send + 'static) -> JoinHandle<Result<Guard>> {
@@ -30,17 +30,17 @@ fn in_background(lock: impl Future<Output = Result<Guard>> + Send + 'static) -> 
 }
 
 async fn granted(waiter: JoinHandle<Result<Guard>>) -> Guard {
-    timeout(PATIENCE, waiter).await.expect("a grant").unwrap().unwrap()
+    timeout(LIMIT, waiter).await.expect("a grant").unwrap().unwrap()
 }
 
 /// They, we, they, we: each holds in its turn, and not before.
 async fn take_turns(keeper: &Keeper, name: &str, mut one: Foreign, mut two: Foreign) {
-    assert_eq!(one.ask("acquire").await, "acquired");
+    assert_eq!(one.request("acquire").await, "acquired");
     assert!(keeper.mutex(name).try_lock().await.unwrap().is_none(), "they hold");
     let mutex = keeper.mutex(name);
     let ours = in_background(async move { mutex.lock().await });
     until_claims(keeper, name, 2).await;
-    two.tell("acquire").await;
+    two.send("acquire").await;
     until_claims(keeper, name, 3).await;
     let mutex = keeper.mutex(name);
     let last = in_background(async move { mutex.lock().await });
@@ -49,14 +49,14 @@ async fn take_turns(keeper: &Keeper, name: &str, mut one: Foreign, mut two: Fore
     let foreign: Vec<bool> = look(keeper, name).await.claims.iter().map(|claim| claim.foreign).collect();
     assert_eq!(foreign, [true, false, true, false]);
     assert!(!ours.is_finished() && !last.is_finished());
-    assert_eq!(one.ask("release").await, "released");
+    assert_eq!(one.request("release").await, "released");
     let ours = granted(ours).await;
     assert!(!last.is_finished());
     ours.release().await.unwrap();
-    assert_eq!(two.answer().await, "acquired");
+    assert_eq!(two.reply().await, "acquired");
     assert!(keeper.mutex(name).try_lock().await.unwrap().is_none(), "they hold");
     assert!(!last.is_finished());
-    assert_eq!(two.ask("release").await, "released");
+    assert_eq!(two.request("release").await, "released");
     granted(last).await.release().await.unwrap();
 }
 
@@ -66,7 +66,7 @@ async fn count_together(keeper: &Keeper, name: &str, mut others: Vec<Foreign>) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "0").unwrap();
     for other in &mut others {
-        other.tell(&format!("count {} {EACH}", file.path().display())).await;
+        other.send(&format!("count {} {EACH}", file.path().display())).await;
     }
     let mut ours = Vec::new();
     for _ in 0..2 {
@@ -82,7 +82,7 @@ async fn count_together(keeper: &Keeper, name: &str, mut others: Vec<Foreign>) {
         }));
     }
     for other in &mut others {
-        assert_eq!(other.answer().await, "counted");
+        assert_eq!(other.reply().await, "counted");
     }
     for task in ours {
         task.await.unwrap();
@@ -91,12 +91,12 @@ async fn count_together(keeper: &Keeper, name: &str, mut others: Vec<Foreign>) {
     assert_eq!(std::fs::read_to_string(file.path()).unwrap(), expected.to_string());
 }
 
-/// Readers share, whoever's they are; a writer waits for them and keeps them out.
+/// Readers share, ours and theirs; a writer waits for them and keeps them out.
 async fn read_and_write(keeper: &Keeper, name: &str, reader: &mut Foreign, writer: &mut Foreign) {
     let lock = keeper.rwlock(name);
     let ours = lock.read().await.unwrap();
-    assert_eq!(reader.ask("acquire").await, "acquired", "readers share");
-    writer.tell("acquire").await;
+    assert_eq!(reader.request("acquire").await, "acquired", "readers share");
+    writer.send("acquire").await;
     until_claims(keeper, name, 3).await;
     let behind = in_background({
         let lock = lock.clone();
@@ -105,18 +105,18 @@ async fn read_and_write(keeper: &Keeper, name: &str, reader: &mut Foreign, write
     until_claims(keeper, name, 4).await;
     ours.release().await.unwrap();
     assert!(!behind.is_finished(), "a reader behind a writer waits");
-    assert_eq!(reader.ask("release").await, "released");
-    assert_eq!(writer.answer().await, "acquired");
+    assert_eq!(reader.request("release").await, "released");
+    assert_eq!(writer.reply().await, "acquired");
     assert!(lock.try_read().await.unwrap().is_none());
     assert!(!behind.is_finished());
-    assert_eq!(writer.ask("release").await, "released");
+    assert_eq!(writer.request("release").await, "released");
     granted(behind).await.release().await.unwrap();
 
     let ours = lock.write().await.unwrap();
-    reader.tell("acquire").await;
+    reader.send("acquire").await;
     until_claims(keeper, name, 2).await;
     ours.downgrade().await.unwrap();
-    assert_eq!(reader.answer().await, "acquired", "a downgraded writer shares with readers");
+    assert_eq!(reader.reply().await, "acquired", "a downgraded writer shares with readers");
     let mine = in_background({
         let lock = lock.clone();
         async move { lock.write().await }
@@ -124,20 +124,20 @@ async fn read_and_write(keeper: &Keeper, name: &str, reader: &mut Foreign, write
     until_claims(keeper, name, 3).await;
     ours.release().await.unwrap();
     assert!(!mine.is_finished());
-    assert_eq!(reader.ask("release").await, "released");
+    assert_eq!(reader.request("release").await, "released");
     let ours = granted(mine).await;
-    writer.tell("acquire").await;
+    writer.send("acquire").await;
     until_claims(keeper, name, 2).await;
     ours.release().await.unwrap();
-    assert_eq!(writer.answer().await, "acquired");
-    assert_eq!(writer.ask("release").await, "released");
+    assert_eq!(writer.reply().await, "acquired");
+    assert_eq!(writer.request("release").await, "released");
 }
 
 /// A reader of theirs between two writers of ours goes on before the second one.
 async fn read_between_writers(keeper: &Keeper, name: &str, reader: &mut Foreign) {
     let lock = keeper.rwlock(name);
     let first = lock.write().await.unwrap();
-    reader.tell("acquire").await;
+    reader.send("acquire").await;
     until_claims(keeper, name, 2).await;
     let second = in_background({
         let lock = lock.clone();
@@ -145,9 +145,9 @@ async fn read_between_writers(keeper: &Keeper, name: &str, reader: &mut Foreign)
     });
     until_claims(keeper, name, 3).await;
     first.release().await.unwrap();
-    assert_eq!(reader.answer().await, "acquired");
+    assert_eq!(reader.reply().await, "acquired");
     assert!(!second.is_finished());
-    assert_eq!(reader.ask("release").await, "released");
+    assert_eq!(reader.request("release").await, "released");
     granted(second).await.release().await.unwrap();
 }
 
@@ -205,7 +205,7 @@ async fn kazoo_told_of_curators_names_takes_turns_with_our_default() {
 async fn a_holder_of_theirs_is_shown_as_foreign_and_can_be_evicted() {
     let (keeper, name) = (keeper_with("").await, unique("shown"));
     let mut kazoo = Foreign::kazoo(&servers(), &format!("/{name}"), "lock", &[]);
-    assert_eq!(kazoo.ask("acquire").await, "acquired");
+    assert_eq!(kazoo.request("acquire").await, "acquired");
     let view = look(&keeper, &name).await;
     let holder = view.holders().next().expect("it holds");
     assert!(holder.foreign);

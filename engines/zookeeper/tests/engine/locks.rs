@@ -1,6 +1,6 @@
 //! The ZooKeeper engine's locks on one real server.
 
-use crate::common::{PATIENCE, keeper, keeper_with, unique};
+use crate::common::{LIMIT, keeper, keeper_with, unique};
 use lockkeeper_core::{Error, Standing, State};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -25,7 +25,7 @@ async fn a_mutex_excludes_and_hands_over_in_order() {
     for waiter in waiters {
         assert!(!waiter.is_finished());
         guard.release().await.unwrap();
-        guard = timeout(PATIENCE, waiter).await.unwrap().unwrap().unwrap();
+        guard = timeout(LIMIT, waiter).await.unwrap().unwrap().unwrap();
         assert!(guard.token().unwrap() > last);
         last = guard.token().unwrap();
     }
@@ -52,7 +52,7 @@ async fn readers_share_a_writer_excludes_and_may_become_a_reader() {
         tokio::task::yield_now().await;
     }
     writer.downgrade().await.unwrap();
-    let reader = timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
+    let reader = timeout(LIMIT, waiting).await.unwrap().unwrap().unwrap();
     let view = &one.inspect(&name).await.unwrap()[0];
     assert!(view.claims.iter().all(|claim| claim.standing == Standing::Holds), "{view:?}");
     assert_eq!(view.claims[0].token, Some(token));
@@ -92,7 +92,7 @@ async fn a_dropped_wait_leaves_nothing_behind() {
         let _ = timeout(Duration::from_micros(step * 15), wait).await;
     }
     guard.release().await.unwrap();
-    let guard = timeout(PATIENCE, keeper.mutex(&name).lock()).await.unwrap().unwrap();
+    let guard = timeout(LIMIT, keeper.mutex(&name).lock()).await.unwrap().unwrap();
     let claims = |views: &[lockkeeper_core::LockView]| views.first().map_or(0, |view| view.claims.len());
     while claims(&keeper.inspect(&name).await.unwrap()) > 1 {
         tokio::task::yield_now().await;
@@ -110,8 +110,8 @@ async fn an_evicted_holder_learns_it_and_does_not_free_its_successor() {
         let id = two.inspect(&name).await.unwrap()[0].claims[0].id.clone();
         assert!(two.evict(&name, &id).await.unwrap());
         assert!(!two.evict(&name, &id).await.unwrap());
-        let successor = timeout(PATIENCE, two.mutex(&name).lock()).await.unwrap().unwrap();
-        timeout(PATIENCE, guard.lost()).await.unwrap();
+        let successor = timeout(LIMIT, two.mutex(&name).lock()).await.unwrap().unwrap();
+        timeout(LIMIT, guard.lost()).await.unwrap();
         assert_eq!(guard.state(), State::Lost);
         drop(guard);
         assert!(one.mutex(&name).try_lock().await.unwrap().is_none());
@@ -149,7 +149,7 @@ async fn the_plain_style_hands_over_too() {
         async move { mutex.lock().await }
     });
     first.release().await.unwrap();
-    let second = timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
+    let second = timeout(LIMIT, waiting).await.unwrap().unwrap().unwrap();
     assert!(second.token().unwrap() > token);
     assert!(matches!(one.rwlock(&name).read().await, Err(Error::Unsupported { .. })));
     second.release().await.unwrap();

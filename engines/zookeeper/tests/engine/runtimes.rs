@@ -1,6 +1,6 @@
 //! A keeper's session and the runtimes of its callers: one that stands still or ends costs no lock and hides no loss.
 
-use crate::common::{PATIENCE, connect, server, unique};
+use crate::common::{LIMIT, connect, server, unique};
 use lockkeeper_core::{Guard, Keeper, State};
 use lockkeeper_testkit::{ZooKeeper, wait_until};
 use std::time::Duration;
@@ -31,7 +31,7 @@ mod every {
 
 const TTL: Duration = Duration::from_secs(6);
 
-/// A runtime that does something only while it is told to.
+/// A runtime that does something only inside `block_on`.
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
@@ -54,8 +54,8 @@ fn a_loss_is_told_while_the_runtime_stands_still() {
     let (here, server) = (runtime(), ZooKeeper::start());
     let guard = here.block_on(async { lock(&keeper(&server).await, &unique("told")).await });
     drop(server);
-    wait_until("the doubt is told", PATIENCE, || guard.state() != State::Held);
-    wait_until("the loss is told", PATIENCE, || guard.state() == State::Lost);
+    wait_until("the doubt is told", LIMIT, || guard.state() != State::Held);
+    wait_until("the loss is told", LIMIT, || guard.state() == State::Lost);
 }
 
 #[test]
@@ -68,11 +68,11 @@ fn a_runtime_that_stands_still_holds_up_no_other_runtime() {
             let mutex = keeper.mutex(&name);
             async move { mutex.lock().await.expect("a grant") }
         });
-        let others = tokio::time::timeout(PATIENCE, lock(&keeper, &unique("others"))).await;
+        let others = tokio::time::timeout(LIMIT, lock(&keeper, &unique("others"))).await;
         others.expect("replies").release().await.expect("a release");
         // The release goes on in the background.
         drop(guard);
-        let guard = tokio::time::timeout(PATIENCE, waits).await.expect("a grant in time").expect("no panic");
+        let guard = tokio::time::timeout(LIMIT, waits).await.expect("a grant in time").expect("no panic");
         assert_eq!(guard.state(), State::Held);
     });
 }

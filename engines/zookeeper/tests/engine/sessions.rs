@@ -1,6 +1,6 @@
 //! Sessions that break, expire, move to another server or are watched by many, on real servers.
 
-use crate::common::{PATIENCE, connect, keeper_with, server, unique};
+use crate::common::{LIMIT, connect, keeper_with, server, unique};
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{Guard, Keeper, LockView, State};
 use lockkeeper_testkit::{Proxy, ZooKeeper, wait_until};
@@ -20,14 +20,14 @@ fn claims(locks: &[LockView]) -> usize {
     locks.first().map_or(0, |lock| lock.claims.len())
 }
 
-/// Polls until the lock has so many claims.
+/// Polls until the lock has this number of claims.
 async fn until_claims(keeper: &Keeper, name: &str, count: usize) {
     let reached = async {
         while claims(&keeper.inspect(name).await.unwrap()) != count {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, reached).await.unwrap_or_else(|_| panic!("{name} has not {count} claims"));
+    timeout(LIMIT, reached).await.unwrap_or_else(|_| panic!("{name} has not {count} claims"));
 }
 
 #[tokio::test]
@@ -66,7 +66,7 @@ async fn a_reset_connection_loses_neither_holds_nor_places() {
         }
         assert!(other.mutex(&held).try_lock().await.unwrap().is_none());
         blocker.release().await.unwrap();
-        let next = timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
+        let next = timeout(LIMIT, waiting).await.unwrap().unwrap().unwrap();
         assert_ne!(guard.state(), State::Lost);
         next.release().await.unwrap();
         guard.release().await.unwrap();
@@ -74,20 +74,20 @@ async fn a_reset_connection_loses_neither_holds_nor_places() {
 }
 
 /// Polls until the guard is in this state.
-async fn until_state(guard: &Guard, state: State, patience: Duration) {
+async fn until_state(guard: &Guard, state: State, limit: Duration) {
     let reached = async {
         while guard.state() != state {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(patience, reached).await.unwrap_or_else(|_| panic!("{:?}, not {state:?}", guard.state()));
+    timeout(limit, reached).await.unwrap_or_else(|_| panic!("{:?}, not {state:?}", guard.state()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_connection_a_hold_is_uncertain_at_once_and_certain_again_after_it() {
     for query in ["", "?style=plain"] {
         let proxy = proxy_to(server());
-        // The first renewal comes 20 s after the grant: it cannot be what tells.
+        // The first renewal comes 20 s after the grant: it cannot be the cause.
         let keeper = through(&proxy, query, Duration::from_secs(60)).await;
         let guard = keeper.mutex(unique("uncertain")).lock().await.unwrap();
         for _ in 0..2 {
@@ -108,13 +108,13 @@ async fn a_server_that_hangs_makes_a_hold_uncertain_and_then_lost() {
     let keeper = connect(&own.url(), Duration::from_secs(6)).await.unwrap();
     let guard = keeper.mutex(unique("hangs")).lock().await.unwrap();
     own.servers()[0].pause();
-    until_state(&guard, State::Uncertain, PATIENCE).await;
-    until_state(&guard, State::Lost, PATIENCE).await;
+    until_state(&guard, State::Uncertain, LIMIT).await;
+    until_state(&guard, State::Lost, LIMIT).await;
     own.servers()[0].resume();
     assert_eq!(guard.state(), State::Lost);
 }
 
-/// The silence is judged by the connection: nobody waits for a reply when it begins, and nothing tells the client.
+/// The silence is judged by the connection: nobody waits for a reply when it begins, and the client gets no error.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_half_open_connection_is_replaced_before_its_holds_are_lost() {
     const TTL: Duration = Duration::from_secs(4);
@@ -173,7 +173,7 @@ async fn a_create_whose_reply_is_lost_is_found_again_or_removed() {
         until_claims(&other, &name, 1).await;
         proxy.reset();
         proxy.heal();
-        let guard = timeout(PATIENCE, joining).await.unwrap().unwrap().unwrap();
+        let guard = timeout(LIMIT, joining).await.unwrap().unwrap().unwrap();
         assert_eq!(claims(&other.inspect(&name).await.unwrap()), 1);
         guard.release().await.unwrap();
         until_claims(&other, &name, 0).await;
@@ -211,19 +211,13 @@ async fn a_create_that_was_held_up_leaves_nothing_behind() {
     });
     tokio::time::sleep(Duration::from_millis(200)).await;
     joining.abort();
-    timeout(PATIENCE, keeper.mutex(unique("elsewhere")).lock())
-        .await
-        .unwrap()
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    timeout(LIMIT, keeper.mutex(unique("elsewhere")).lock()).await.unwrap().unwrap().release().await.unwrap();
     assert_eq!(claims(&other.inspect(&name).await.unwrap()), 0);
     first.heal();
     // The server has closed the old connection when the session came on another, so it should not even appear;
     // if it did, the engine would sweep it away.
     until_claims(&other, &name, 0).await;
-    timeout(PATIENCE, other.mutex(&name).lock()).await.unwrap().unwrap().release().await.unwrap();
+    timeout(LIMIT, other.mutex(&name).lock()).await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -248,12 +242,12 @@ async fn an_expired_session_loses_its_claims_and_later_ones_get_a_new_session() 
             let mutex = other.mutex(&name);
             async move { mutex.lock().await }
         });
-        timeout(PATIENCE, guard.lost()).await.unwrap();
+        timeout(LIMIT, guard.lost()).await.unwrap();
         assert!(!next.is_finished(), "lost comes before the next grant");
-        let next = timeout(PATIENCE, next).await.unwrap().unwrap().unwrap();
+        let next = timeout(LIMIT, next).await.unwrap().unwrap().unwrap();
         assert!(next.token().unwrap() > token);
         if query.is_empty() {
-            let lost = timeout(PATIENCE, waiting).await.unwrap().unwrap();
+            let lost = timeout(LIMIT, waiting).await.unwrap().unwrap();
             // Cut while it still looked at the queue, it could not join; cut afterwards, its place is lost.
             let error = lost.expect_err("the session is over");
             assert!(error.is_lost() || error.is_temporary(), "{error}");
@@ -262,7 +256,7 @@ async fn an_expired_session_loses_its_claims_and_later_ones_get_a_new_session() 
         assert_eq!(guard.state(), State::Lost);
         next.release().await.unwrap();
         // The server says that the session is over; the next claim is made in another one.
-        let again = timeout(PATIENCE, async {
+        let again = timeout(LIMIT, async {
             loop {
                 match keeper.mutex(&name).lock_within(Duration::from_millis(700)).await {
                     Ok(Some(guard)) => break guard,
@@ -332,16 +326,16 @@ async fn a_killed_leader_costs_no_lock() {
         });
         let dead = ensemble.kill_leader();
         // Needs the majority, so it waits for the election.
-        let fresh = timeout(PATIENCE, keeper.mutex(unique("fresh")).lock()).await.unwrap().unwrap();
+        let fresh = timeout(LIMIT, keeper.mutex(unique("fresh")).lock()).await.unwrap().unwrap();
         assert_ne!(guard.state(), State::Lost);
         assert!(!waiting.is_finished());
         let token = guard.token().unwrap();
         guard.release().await.unwrap();
-        let next = timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
+        let next = timeout(LIMIT, waiting).await.unwrap().unwrap().unwrap();
         assert!(next.token().unwrap() > token);
         fresh.release().await.unwrap();
         next.release().await.unwrap();
         ensemble.servers()[dead].restart();
-        wait_until("the ensemble is whole", PATIENCE, || ensemble.leader().is_some());
+        wait_until("the ensemble is whole", LIMIT, || ensemble.leader().is_some());
     }
 }

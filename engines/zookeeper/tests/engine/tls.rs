@@ -1,6 +1,6 @@
 //! TLS: a server with a certificate of a private authority is trusted, another is not.
 
-use crate::common::{PATIENCE, connect, unique};
+use crate::common::{LIMIT, connect, unique};
 use lockkeeper_testkit::ZooKeeper;
 use std::process::Command;
 use std::time::Duration;
@@ -40,9 +40,9 @@ async fn locks_work_over_tls_and_a_strange_authority_is_refused() {
         async move { mutex.lock().await }
     });
     guard.release().await.unwrap();
-    timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap().release().await.unwrap();
+    timeout(LIMIT, waiting).await.unwrap().unwrap().unwrap().release().await.unwrap();
     held.release().await.unwrap();
-    timeout(PATIENCE, behind).await.unwrap().unwrap().unwrap().release().await.unwrap();
+    timeout(LIMIT, behind).await.unwrap().unwrap().unwrap().release().await.unwrap();
 
     let strange = strange_authority();
     let url = format!("{}&ca={}", server.url(), strange.path().join("ca.crt").display());

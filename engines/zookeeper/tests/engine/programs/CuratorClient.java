@@ -1,9 +1,9 @@
 // A client on Curator, led by lines on its standard input: CuratorClient SERVERS PATH mutex|read|write
 //
-//   acquire         waits for the lock, then answers 'acquired'
-//   release         answers 'released'
+//   acquire         waits for the lock, then replies 'acquired'
+//   release         replies 'released'
 //   count FILE N    N times: acquire, raise the number in the file without any protection, release; 'counted'
-//   pairs MS N      N threads acquire and release locks of their own for so long; answers how often
+//   pairs MS N      N threads acquire and release locks of their own for that time; replies how often
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -53,8 +53,8 @@ public class CuratorClient {
                         own.acquire();
                         own.release();
                     }
-                } catch (Exception failure) {
-                    throw new RuntimeException(failure);
+                } catch (Exception error) {
+                    throw new RuntimeException(error);
                 }
             });
             running[number].start();

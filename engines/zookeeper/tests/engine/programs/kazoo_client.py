@@ -1,11 +1,11 @@
 # A client on kazoo, led by lines on its standard input: kazoo_client.py SERVERS PATH lock|read|write [PATTERN…]
 #
-#   acquire         waits for the lock, then answers 'acquired'
-#   release         answers 'released'
+#   acquire         waits for the lock, then replies 'acquired'
+#   release         replies 'released'
 #   count FILE N    N times: acquire, raise the number in the file without any protection, release; 'counted'
-#   pairs MS N      N threads acquire and release locks of their own for so long; answers how often
-#   write TEXT      makes the path's node, with this text as its data; answers 'written'
-#   read            answers with the node's data and version
+#   pairs MS N      N threads acquire and release locks of their own for that time; replies how often
+#   write TEXT      makes the path's node, with this text as its data; replies 'written'
+#   read            replies with the node's data and version
 #
 # The patterns are those of other clients' names that kazoo is to count as contenders.
 
