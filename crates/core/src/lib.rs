@@ -39,6 +39,7 @@ mod renewal;
 mod rwlock;
 mod semaphore;
 mod telemetry;
+mod worker;
 
 pub use batch::{Batch, Batcher, send_apart};
 pub use by_claim::{Bits, ClaimMap, ClaimSet};
@@ -66,3 +67,4 @@ pub use queue::{Ahead, Joined, Place, Queue, QueueEngine};
 pub use race::{Answer, Race, RaceEngine};
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;
+pub use worker::Worker;
