@@ -1,17 +1,10 @@
 //! The style 'queue' on a real file: order, wake-ups between processes, crashes, boots, and what is left behind.
 
-mod common;
-
-use common::{File, LONG_TTL, STUCK, hold_until_killed, soon, until};
+use crate::support::{File, LONG_TTL, STUCK, soon, until};
 use lockkeeper_core::State;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
-
-#[tokio::test]
-async fn the_process_to_kill() {
-    hold_until_killed().await;
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waiters_of_two_engines_hold_in_order_and_are_woken_by_messages() {

@@ -1,7 +1,5 @@
 //! What the tests share: keepers on a throw-away file, a liveness limit, and a helper process to kill.
 
-#![allow(dead_code, reason = "each test file uses its part")]
-
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{Keeper, Result};
 use std::io::{BufRead as _, BufReader};
@@ -55,7 +53,7 @@ impl File {
     /// A process of this test binary that holds the lock until it is killed. Returns when it holds.
     pub(crate) fn holder(&self, ttl: Duration) -> Holder {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "the_process_to_kill", "--nocapture"])
+            .args(["--exact", "support::the_process_to_kill", "--nocapture"])
             .env("HOLD", self.url())
             .env("HOLD_TTL_MS", ttl.as_millis().to_string())
             .stdout(Stdio::piped())
@@ -84,7 +82,8 @@ impl Drop for Holder {
 }
 
 /// The body of the helper process; does nothing in a usual test run.
-pub(crate) async fn hold_until_killed() {
+#[tokio::test]
+async fn the_process_to_kill() {
     let Ok(url) = std::env::var("HOLD") else { return };
     let ttl = Duration::from_millis(std::env::var("HOLD_TTL_MS").unwrap().parse().unwrap());
     let keeper = keeper(&url, ttl).await.unwrap();

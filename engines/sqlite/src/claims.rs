@@ -1,13 +1,15 @@
-//! One lock's queue as the database has it, and what follows from it by the rule.
+//! One lock's queue as rows. Only this engine applies the rule outside of the core: its clients grant to each other.
 
-use crate::database::Sql;
-use crate::wake::Ring;
+use crate::error::Sql;
+use crate::wake::Wakeup;
 use lockkeeper_core::{ClaimId, Demand, grant};
 use rusqlite::Connection;
 
+const LOOK: &str = "SELECT place, id, demand, wake, expires_at FROM lockkeeper_claims WHERE lock = ?1 ORDER BY place";
+
 /// One claim in a queue.
 #[derive(Debug, Clone)]
-pub(crate) struct Standing {
+pub(crate) struct ClaimRow {
     pub(crate) place: i64,
     pub(crate) id: ClaimId,
     pub(crate) demand: Demand,
@@ -15,9 +17,9 @@ pub(crate) struct Standing {
     pub(crate) expires_at: i64,
 }
 
-impl Standing {
-    pub(crate) fn ring(&self) -> Ring {
-        Ring { wake: self.wake.clone(), id: self.id }
+impl ClaimRow {
+    pub(crate) fn wakeup(&self) -> Wakeup {
+        Wakeup { wake: self.wake.clone(), id: self.id }
     }
 }
 
@@ -30,16 +32,16 @@ pub(crate) struct Freed {
 
 /// The queue of one lock, in order.
 #[derive(Debug, Default)]
-pub(crate) struct Line(pub(crate) Vec<Standing>);
+pub(crate) struct Claims(pub(crate) Vec<ClaimRow>);
 
-impl Line {
+impl Claims {
     /// Reads it.
     pub(crate) fn read(connection: &Connection, lock: &str) -> Sql<Self> {
-        let mut look = connection.prepare_cached(include_str!("sql/queue/look.sql"))?;
+        let mut look = connection.prepare_cached(LOOK)?;
         let mut rows = look.query([lock])?;
-        let mut line = Vec::new();
+        let mut claims = Vec::new();
         while let Some(row) = rows.next()? {
-            line.push(Standing {
+            claims.push(ClaimRow {
                 place: row.get(0)?,
                 id: parsed(row, 1)?,
                 demand: parsed(row, 2)?,
@@ -47,11 +49,11 @@ impl Line {
                 expires_at: row.get(4)?,
             });
         }
-        Ok(Self(line))
+        Ok(Self(claims))
     }
 
     /// Takes the dead out of it and returns them.
-    pub(crate) fn take_dead(&mut self, now: i64) -> Vec<Standing> {
+    pub(crate) fn take_dead(&mut self, now: i64) -> Vec<ClaimRow> {
         self.0.extract_if(.., |claim| claim.expires_at <= now).collect()
     }
 
@@ -69,7 +71,7 @@ impl Line {
     ///
     /// Exact only if the room became free in the transaction that read the queue: of two departures at once, the later
     /// one must not see the earlier one's room as its own.
-    pub(crate) fn newly_fitting(&self, freed: &[Freed]) -> Vec<Ring> {
+    pub(crate) fn newly_fitting(&self, freed: &[Freed]) -> Vec<&ClaimRow> {
         let mut ahead = 0;
         let mut found = Vec::new();
         for claim in &self.0 {
@@ -80,7 +82,7 @@ impl Line {
             let gone: u64 =
                 freed.iter().filter(|freed| freed.place < claim.place).map(|freed| freed.weight).sum();
             if !grant::fits(ahead + gone, weight, limit) {
-                found.push(claim.ring());
+                found.push(claim);
             }
             ahead += weight;
         }
@@ -107,19 +109,19 @@ where
 mod tests {
     use super::*;
 
-    fn line(demands: &[&str]) -> Line {
-        let claim = |(at, demand): (usize, &&str)| Standing {
+    fn claims(demands: &[&str]) -> Claims {
+        let claim = |(at, demand): (usize, &&str)| ClaimRow {
             place: at as i64 * 10,
             id: ClaimId(at as u128),
             demand: demand.parse().unwrap(),
             wake: String::new(),
             expires_at: 0,
         };
-        Line(demands.iter().enumerate().map(claim).collect())
+        Claims(demands.iter().enumerate().map(claim).collect())
     }
 
     fn woken(demands: &[&str], freed: &[Freed]) -> Vec<u128> {
-        line(demands).newly_fitting(freed).iter().map(|ring| ring.id.0).collect()
+        claims(demands).newly_fitting(freed).iter().map(|claim| claim.id.0).collect()
     }
 
     #[test]
@@ -128,12 +130,12 @@ mod tests {
         let head = [Freed { place: -1, weight: writer }];
         assert_eq!(woken(&["exclusive", "exclusive"], &head), [0]);
         assert_eq!(woken(&["shared", "shared", "exclusive", "shared"], &head), [0, 1]);
-        // A waiter that gives up in the middle: the holder is not rung, nor is anybody who still waits.
+        // A waiter that gives up in the middle: neither the holder is woken, nor a claim that still waits.
         assert_eq!(
             woken(&["exclusive", "exclusive"], &[Freed { place: 5, weight: writer }]),
             [] as [u128; 0]
         );
-        // A writer that gives up between readers lets those behind it in, and does not ring the one who holds.
+        // A writer that gives up between readers lets those behind it in, and does not wake the holder.
         assert_eq!(woken(&["shared", "shared"], &[Freed { place: 5, weight: writer }]), [1]);
         // One of two permits is free again: the third claim fits, the first held all the time.
         assert_eq!(woken(&["1/2", "1/2", "1/2"], &[Freed { place: -1, weight: 1 }]), [1]);

@@ -1,8 +1,6 @@
 //! What cannot be used is refused with a sentence that says why.
 
-mod common;
-
-use common::{File, keeper};
+use crate::support::{File, keeper};
 use std::time::Duration;
 
 async fn refusal(url: &str) -> String {
@@ -26,15 +24,6 @@ async fn a_file_of_another_kind_is_not_touched() {
     let text = refusal(&file.url()).await;
     assert!(text.contains("not a SQLite database"), "{text}");
     assert_eq!(std::fs::read_to_string(file.path()).unwrap(), poem);
-}
-
-#[tokio::test]
-async fn tables_of_another_version_are_refused() {
-    let file = File::new("queue");
-    file.keeper(Duration::from_secs(2)).await.close().await;
-    file.sql().execute("UPDATE lockkeeper_counter SET layout = 2", []).unwrap();
-    let text = refusal(&file.url()).await;
-    assert!(text.contains("layout 2"), "{text}");
 }
 
 #[tokio::test]
@@ -72,7 +61,7 @@ fn set_mode(path: &std::path::Path, mode: u32) {
 
 #[tokio::test]
 async fn what_must_not_be_written_is_named() {
-    if run_as_nobody("what_must_not_be_written_is_named") {
+    if run_as_nobody("errors::what_must_not_be_written_is_named") {
         return;
     }
     let file = File::new("queue");

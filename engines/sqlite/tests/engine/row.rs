@@ -1,17 +1,10 @@
 //! The style 'row' on a real file: one holder, owners that can be read, crashes, boots, and what is left behind.
 
-mod common;
-
-use common::{File, LONG_TTL, hold_until_killed, soon, until};
+use crate::support::{File, LONG_TTL, soon, until};
 use lockkeeper_core::State;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
-
-#[tokio::test]
-async fn the_process_to_kill() {
-    hold_until_killed().await;
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_at_a_time_holds_and_tokens_grow() {
