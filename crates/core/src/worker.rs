@@ -99,7 +99,10 @@ mod tests {
         worker.send(move || drop(stalled.recv()));
         let (ran, never) = mpsc::channel();
         let error = worker.run("work", Duration::from_millis(10), move || ran.send(())).await.unwrap_err();
-        assert!(error.is_temporary() && error.to_string().contains("has not answered within 10ms"), "{error}");
+        assert!(
+            error.is_temporary() && error.to_string().contains("has not answered within 10ms"),
+            "{error}"
+        );
         drop(go_on);
         worker.run("work", LONG, || ()).await.unwrap();
         assert_eq!(never.try_recv(), Err(mpsc::TryRecvError::Disconnected));

@@ -8,12 +8,15 @@ use crate::wake::Wakeup;
 use rusqlite::Connection;
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 /// How many requests are served in one transaction at most, so that other processes do not wait for long.
 const AT_MOST: usize = 32;
+
+/// After how many batches of one the requests no longer count as contended.
+const CALM: u32 = 32;
 
 /// What a request needs when it is served alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +29,10 @@ pub(crate) enum Kind {
 }
 
 /// The work of a request that returns `T`. What it wants to wake is woken after the commit.
-pub(crate) trait Work<T>: Fn(&Connection, &Shared, &mut Vec<Wakeup>) -> Sql<T> + Send + 'static {}
+pub(crate) trait Work<T>:
+    Fn(&Connection, &Shared, &mut Vec<Wakeup>) -> Sql<T> + Send + 'static
+{
+}
 
 impl<T, F: Fn(&Connection, &Shared, &mut Vec<Wakeup>) -> Sql<T> + Send + 'static> Work<T> for F {}
 
@@ -105,9 +111,9 @@ impl<T: Send + 'static, W: Work<T>> Request for Pending<T, W> {
 #[derive(Default)]
 pub(crate) struct Requests {
     pending: Mutex<VecDeque<Box<dyn Request>>>,
-    /// The last batch had several requests. Then tasks queue here even if the connection is free: else each would be served
-    /// alone again.
-    contended: AtomicBool,
+    /// Above zero if a batch had several requests lately. Then tasks queue here even if the connection is free: else most
+    /// would be served alone again, for twice the processor time. Lowered by each batch of one.
+    contended: AtomicU32,
 }
 
 impl Requests {
@@ -116,7 +122,7 @@ impl Requests {
     }
 
     pub(crate) fn are_contended(&self) -> bool {
-        self.contended.load(SeqCst)
+        self.contended.load(SeqCst) > 0
     }
 
     /// Appends a request. Its result comes over the channel; a request whose receiver is dropped before it was begun is
@@ -132,7 +138,8 @@ impl Requests {
         let mut pending = self.pending();
         pending.retain(|request| !request.is_cancelled());
         let count = AT_MOST.min(pending.len());
-        self.contended.store(count > 1, SeqCst);
+        let contended = if count > 1 { CALM } else { self.contended.load(SeqCst).saturating_sub(1) };
+        self.contended.store(contended, SeqCst);
         pending.drain(..count).collect()
     }
 
@@ -220,7 +227,7 @@ mod tests {
         let url = format!("sqlite:{}?style=row", directory.path().join("locks.db").display());
         let config = Config::from(Address::parse(&url).unwrap()).unwrap();
         let database = Database::open(&config, &SCHEMA, LIMIT).unwrap();
-        database.shared.requests.contended.store(true, SeqCst);
+        database.shared.requests.contended.store(super::CALM, SeqCst);
         database
     }
 
@@ -265,7 +272,11 @@ mod tests {
         assert_eq!((first.unwrap(), second.unwrap()), (1, (1, false)));
         assert!(database.shared.requests.are_contended());
         write(&database, B).await.unwrap();
-        assert!(!database.shared.requests.are_contended(), "a batch of one ends it");
+        for _ in 1..super::CALM {
+            assert!(database.shared.requests.are_contended());
+            write(&database, "UPDATE lockkeeper_counter SET base = 0").await.unwrap();
+        }
+        assert!(!database.shared.requests.are_contended(), "batches of one have ended it");
     }
 
     #[tokio::test]

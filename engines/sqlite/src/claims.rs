@@ -5,7 +5,8 @@ use crate::wake::Wakeup;
 use lockkeeper_core::{ClaimId, Demand, grant};
 use rusqlite::Connection;
 
-const LOOK: &str = "SELECT place, id, demand, wake, expires_at FROM lockkeeper_claims WHERE lock = ?1 ORDER BY place";
+const LOOK: &str =
+    "SELECT place, id, demand, wake, expires_at FROM lockkeeper_claims WHERE lock = ?1 ORDER BY place";
 
 /// One claim in a queue.
 #[derive(Debug, Clone)]

@@ -27,7 +27,8 @@ const LOOK: &str = "SELECT id, token, expires_at FROM lockkeeper_rows WHERE lock
 const ATTEMPT: &str = include_str!("sql/attempt.sql");
 const REMOVE: &str = "DELETE FROM lockkeeper_rows WHERE lock = ?1";
 /// Law 2: an expired row is not found, so it is never revived.
-const KEEP: &str = "UPDATE lockkeeper_rows SET expires_at = ?1 WHERE lock = ?2 AND id = ?3 AND expires_at > ?4";
+const KEEP: &str =
+    "UPDATE lockkeeper_rows SET expires_at = ?1 WHERE lock = ?2 AND id = ?3 AND expires_at > ?4";
 /// Only the claim's own row (Q7), and only if it is still alive.
 const LEAVE: &str = "DELETE FROM lockkeeper_rows WHERE lock = ?1 AND id = ?2 AND expires_at > ?3";
 const CLEAN: &str = "DELETE FROM lockkeeper_rows WHERE expires_at <= ?1";

@@ -38,8 +38,8 @@ impl Tokens {
             self.horizon.store(horizon, Relaxed);
             if next > horizon {
                 let raised = next.saturating_add(HORIZON_MICROS);
-                let mut raise =
-                    connection.prepare_cached("UPDATE lockkeeper_counter SET horizon = ?1 WHERE style = ?2")?;
+                let mut raise = connection
+                    .prepare_cached("UPDATE lockkeeper_counter SET horizon = ?1 WHERE style = ?2")?;
                 raise.execute((raised, self.style))?;
             }
         }

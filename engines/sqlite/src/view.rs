@@ -13,7 +13,12 @@ const ROWS: &str = "SELECT lock, token, id, who, host, pid, locked_at, expires_a
                     FROM lockkeeper_rows WHERE lock >= ?1 ORDER BY lock";
 
 /// The locks of the style 'queue' whose name begins with the prefix.
-pub(crate) fn queues(connection: &Connection, time: &Time, prefix: &str, at_most: usize) -> Sql<Vec<LockView>> {
+pub(crate) fn queues(
+    connection: &Connection,
+    time: &Time,
+    prefix: &str,
+    at_most: usize,
+) -> Sql<Vec<LockView>> {
     let now = time.now();
     let mut list = connection.prepare_cached(QUEUES)?;
     let mut rows = list.query([prefix])?;

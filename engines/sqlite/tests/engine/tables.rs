@@ -78,7 +78,8 @@ async fn the_time_of_the_grant_is_stored() {
     let keeper = file.keeper(LONG_TTL).await;
     let grants = || -> Vec<Option<i64>> {
         let sql = file.sql();
-        let mut read = sql.prepare("SELECT granted_at - joined_at FROM lockkeeper_claims ORDER BY place").unwrap();
+        let mut read =
+            sql.prepare("SELECT granted_at - joined_at FROM lockkeeper_claims ORDER BY place").unwrap();
         read.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
     };
     let first = keeper.mutex("job").lock().await.unwrap();

@@ -1,20 +1,9 @@
 //! A full disk, no permission, no file descriptors, no watches: clear errors, no false grant, nothing left behind.
 
-mod common;
-
-use common::{Helper, Locks, connect, leftovers, program, run, wrapped};
+use crate::support::{Helper, Locks, as_user, connect, is_root, leftovers, program, public_program, wrapped};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-
-#[test]
-fn as_helper() {
-    run();
-}
-
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
 
 /// What a helper says that tries a lock once.
 fn tried(command: Command) -> String {
@@ -88,19 +77,7 @@ async fn a_limited_file_size_is_an_error_and_leaves_nothing_behind() {
 
 /// A command that runs a program as a user without any rights.
 fn as_nobody() -> Command {
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-    command
-}
-
-/// The test program where everybody may run it.
-fn public_program(locks: &Locks) -> PathBuf {
-    let allow = |path: &Path| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    allow(locks.outside());
-    let program = locks.outside().join("program");
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    allow(&program);
-    program
+    as_user(65_534, 65_534)
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A claim of this engine: its file is open for writing and locked as long as the claim lives.
+//! A claim of this engine. Only here a claim is an open file: it stays open for writing and locked while the claim lives.
 
 use crate::claim_file::{self, ClaimName};
 use crate::shard::Shard;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// One of our claims. Dropped in whatever way, its file is removed first and closed after.
-pub(crate) struct Own {
+pub(crate) struct OwnClaim {
     pub(crate) shard: Arc<Shard>,
     pub(crate) name: ClaimName,
     pub(crate) file_name: String,
@@ -20,9 +20,9 @@ pub(crate) struct Own {
     removed: AtomicBool,
 }
 
-impl Own {
-    /// Makes the file, locks it, and only then writes its head: whoever looks leaves a claim without a head
-    /// alone, so nobody's probe can get between the first two steps. To be called inside the gate.
+impl OwnClaim {
+    /// Makes the file, locks it, and only then writes its head: a claim without a head is left alone by
+    /// others, so no probe can get between the first two steps. To be called inside the gate.
     pub(crate) fn create(shard: &Arc<Shard>, claim: &Claim, name: ClaimName) -> Result<Self, Errno> {
         let file_name = name.file_name();
         let file = shard.open_file(&file_name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
@@ -61,6 +61,8 @@ impl Own {
         if now >= *expires_at {
             return Ok(false);
         }
+        #[cfg(test)]
+        crate::tests::stall::here(&self.shard.path);
         claim_file::write_expiry(&self.file, now.plus(ttl))?;
         if Clock::Boot.now() >= *expires_at {
             *expires_at = Moment::ORIGIN;
@@ -70,8 +72,8 @@ impl Own {
         Ok(rustix::fs::fstat(&self.file)?.st_nlink > 0)
     }
 
-    /// Takes less room from now on. The change of attributes rings at whoever watches the file, as writing alone
-    /// does not (or each renewal would ring, too).
+    /// Takes less room from now on. The change of attributes wakes those who watch the file, as writing alone does
+    /// not (or each renewal would wake them, too).
     pub(crate) fn shrink(&self, to: Demand) -> Result<(), Errno> {
         claim_file::write_demand(&self.file, to)?;
         let mode = rustix::fs::Mode::from_raw_mode(rustix::fs::fstat(&self.file)?.st_mode);
@@ -87,7 +89,7 @@ impl Own {
     }
 }
 
-impl Drop for Own {
+impl Drop for OwnClaim {
     fn drop(&mut self) {
         if !self.removed.load(SeqCst) {
             let _ = self.shard.remove(&self.file_name);

@@ -1,11 +1,8 @@
 //! Processes of their own for the tests: the test program, started again with a task in its environment.
-//!
-//! Each test file has a test `as_helper` that calls [`run`]; without a task it does nothing.
-
-#![allow(dead_code)] // not every test file uses everything
 
 use lockkeeper::{Connect, Error, Keeper};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -58,6 +55,29 @@ pub(crate) async fn connect(url: &str) -> Keeper {
     Connect::to(url).connect().await.unwrap()
 }
 
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A command that runs a program as another user, without any rights of its own.
+pub(crate) fn as_user(user: u32, group: u32) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args([format!("--reuid={user}"), format!("--regid={group}"), "--clear-groups".to_owned()]);
+    command
+}
+
+/// The test program where everybody may run it.
+pub(crate) fn public_program(locks: &Locks) -> PathBuf {
+    let allow = |path: &Path| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = locks.outside().join("program");
+    if !program.exists() {
+        allow(locks.outside());
+        std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        allow(&program);
+    }
+    program
+}
+
 /// The test program as a command that does a task.
 pub(crate) fn program(task: &str, url: &str) -> Command {
     as_helper(Command::new(std::env::current_exe().unwrap()), task, url)
@@ -70,7 +90,7 @@ pub(crate) fn wrapped(mut command: Command, program: &Path, task: &str, url: &st
 }
 
 fn as_helper(mut command: Command, task: &str, url: &str) -> Command {
-    command.args(["--exact", "as_helper", "--nocapture"]).env(TASK, task).env(URL, url);
+    command.args(["--exact", "support::the_helper", "--nocapture"]).env(TASK, task).env(URL, url);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
     command
 }
@@ -132,8 +152,9 @@ fn say(text: impl std::fmt::Display) {
     stdout.flush().unwrap();
 }
 
-/// Does the task this process was started for, if it was.
-pub(crate) fn run() {
+/// Does the task this process was started for; nothing in a usual test run.
+#[test]
+fn the_helper() {
     let Ok(task) = std::env::var(TASK) else { return };
     let url = std::env::var(URL).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -143,6 +164,8 @@ pub(crate) fn run() {
             ("count", file) => count(&url, Path::new(file)).await,
             ("hold", name) => hold(&url, name).await,
             ("try", name) => try_once(&url, name).await,
+            ("hold-default", name) => hold(&lockkeeper::default_url(), name).await,
+            ("try-default", name) => try_once(&lockkeeper::default_url(), name).await,
             ("exhaust", _) => exhaust(&url).await,
             (other, _) => panic!("no task '{other}'"),
         }

@@ -1,16 +1,9 @@
 //! Several processes: killed at any moment, stopped at any moment, counting together.
 
-mod common;
-
-use common::{Helper, Locks, STUCK, connect, program, run};
+use crate::support::{Helper, Locks, STUCK, connect, program};
 use lockkeeper::{Connect, Token};
 use rustix::process::Signal;
 use std::time::Duration;
-
-#[test]
-fn as_helper() {
-    run();
-}
 
 /// Pauses that fall on any moment of a lock and release, the same in each run.
 fn moments(rounds: u64) -> impl Iterator<Item = Duration> {

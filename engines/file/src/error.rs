@@ -8,7 +8,7 @@ pub(crate) const ENGINE: &str = "file";
 
 /// The error for a failed call on a path. Full disks and exhausted descriptors may pass; a missing permission or
 /// a wrong kind of file will not.
-pub(crate) fn trouble(doing: &'static str, path: &Path, errno: Errno) -> Error {
+pub(crate) fn from_errno(doing: &'static str, path: &Path, errno: Errno) -> Error {
     let source = format!("{}: {}", path.display(), std::io::Error::from(errno));
     if will_stay(errno) {
         Error::permanent(ENGINE, doing, source)
@@ -39,9 +39,9 @@ mod tests {
 
     #[test]
     fn a_full_disk_may_pass_and_a_missing_permission_does_not() {
-        let full = trouble("join the queue", Path::new("/locks"), Errno::NOSPC);
+        let full = from_errno("join the queue", Path::new("/locks"), Errno::NOSPC);
         assert!(full.is_temporary());
         assert!(full.to_string().contains("/locks: No space left"), "{full}");
-        assert!(!trouble("join the queue", Path::new("/locks"), Errno::ACCESS).is_temporary());
+        assert!(!from_errno("join the queue", Path::new("/locks"), Errno::ACCESS).is_temporary());
     }
 }

@@ -1,4 +1,4 @@
-//! The numbers that places are taken from: they only grow, also across a crash of the machine (Law 8).
+//! The content of a gate: places only grow, also across a crash of the machine (Law 8). Elsewhere the server counts.
 
 /// How many numbers are reserved with one write to the disk.
 pub(crate) const BLOCK: u64 = 1 << 20;
@@ -10,7 +10,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"lkgate1\n");
 
 /// What a gate holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Numbers {
+pub(crate) struct Counter {
     /// In which run of the machine `next` was written; zero if the system does not tell.
     pub(crate) boot: u128,
     /// The next place.
@@ -19,8 +19,8 @@ pub(crate) struct Numbers {
     pub(crate) reserved: u64,
 }
 
-impl Numbers {
-    /// Numbers for a gate that is new, or unreadable.
+impl Counter {
+    /// Counter for a gate that is new, or unreadable.
     pub(crate) fn starting_at(boot: u128, next: u64) -> Self {
         Self { boot, next, reserved: next }
     }
@@ -99,20 +99,20 @@ mod tests {
 
     #[test]
     fn numbers_read_back_and_damage_is_noticed() {
-        let numbers = Numbers { boot: 7, next: 1 << 50, reserved: (1 << 50) + 5 };
+        let numbers = Counter { boot: 7, next: 1 << 50, reserved: (1 << 50) + 5 };
         let bytes = numbers.encode();
-        assert_eq!(Numbers::decode(&bytes), Some(numbers));
+        assert_eq!(Counter::decode(&bytes), Some(numbers));
         for at in 0..SIZE {
             let mut damaged = bytes;
             damaged[at] ^= 1;
-            assert_eq!(Numbers::decode(&damaged), None, "byte {at}");
-            assert_eq!(Numbers::decode(&bytes[..at]), None, "{at} bytes");
+            assert_eq!(Counter::decode(&damaged), None, "byte {at}");
+            assert_eq!(Counter::decode(&bytes[..at]), None, "{at} bytes");
         }
     }
 
     #[test]
     fn the_disk_is_asked_once_per_block_and_before_a_number_above_the_reserve_is_used() {
-        let mut numbers = Numbers::starting_at(1, 100);
+        let mut numbers = Counter::starting_at(1, 100);
         assert_eq!(numbers.take(), (100, true));
         let mut asked = 0;
         for expected in 101..101 + BLOCK {
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn after_a_start_of_the_machine_nothing_below_the_reserve_is_used_again() {
-        let mut before = Numbers::starting_at(1, 100);
+        let mut before = Counter::starting_at(1, 100);
         before.take();
         let on_disk = before;
         let last = (0..1000).map(|_| before.take().0).max().unwrap();
