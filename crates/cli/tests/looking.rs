@@ -185,19 +185,20 @@ fn completions_and_man_pages_know_every_verb() {
     assert!(run.contains("on\\-lost") && run.contains("LOCKKEEPER_TOKEN"));
 }
 
+/// The place is the same for a shell, a cron job and a service of the same user.
 #[test]
-fn the_default_engine_is_a_directory_of_this_users() {
+fn the_default_engine_is_a_directory_of_this_users_whatever_the_environment() {
     let place = Place::new();
-    let mut command = place.lockkeeper(["run", "x", "--", "sh", "-c", support::HOLD]);
+    let name = format!("default-{}", std::process::id());
+    let mut command = place.lockkeeper(["run", &name, "--", "sh", "-c", support::HOLD]);
     command.env_remove("LOCKKEEPER_URL").env("XDG_RUNTIME_DIR", place.dir.path());
     let mut held = Held::start(command);
     assert_eq!(held.line(), "holding");
-    assert!(place.path("lockkeeper").is_dir());
-    let mut ls = place.lockkeeper(["ls", "--json"]);
+    let mut ls = place.lockkeeper(["ls", &name, "--json"]);
     // An empty variable is as good as none.
-    ls.env("LOCKKEEPER_URL", "").env("XDG_RUNTIME_DIR", place.dir.path());
+    ls.env("LOCKKEEPER_URL", "").env_remove("XDG_RUNTIME_DIR").env("TMPDIR", place.dir.path());
     let locks: Value = serde_json::from_slice(&ls.output().unwrap().stdout).unwrap();
-    assert_eq!(locks[0]["name"], "x");
+    assert_eq!(locks[0]["name"], name.as_str());
     assert_eq!(held.finish(), 0);
 }
 

@@ -3,10 +3,15 @@
 //! A user's executor may be blocked for seconds by a long computation; the locks must not be lost for that.
 //! So whatever keeps locks alive, engines' background connections included, lives here.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 use tokio::runtime::{Builder, Handle};
 
 static BACKGROUND: OnceLock<Handle> = OnceLock::new();
+
+thread_local! {
+    static IS_BACKGROUND: Cell<bool> = const { Cell::new(false) };
+}
 
 /// The background runtime; starts its thread on first use.
 ///
@@ -24,10 +29,19 @@ pub fn handle() -> &'static Handle {
         let handle = runtime.handle().clone();
         std::thread::Builder::new()
             .name("lockkeeper".into())
-            .spawn(move || runtime.block_on(std::future::pending::<()>()))
+            .spawn(move || {
+                IS_BACKGROUND.set(true);
+                runtime.block_on(std::future::pending::<()>());
+            })
             .expect("the system has no room for a thread");
         handle
     })
+}
+
+/// Whether the caller runs on the background thread, where nothing may block. (The blocking API enters the background
+/// runtime on the caller's own thread, so the runtime does not tell.)
+pub fn is_current_thread() -> bool {
+    IS_BACKGROUND.get()
 }
 
 /// The caller's runtime, if there is one and it is not the background's.
@@ -53,7 +67,8 @@ impl Place {
     }
 }
 
-/// The user this process runs as, for places that are a user's own.
+/// The user this process acts as, for places that are a user's own: the effective id, which owns the files that the
+/// process makes.
 pub fn user_id() -> u32 {
-    rustix::process::getuid().as_raw()
+    rustix::process::geteuid().as_raw()
 }

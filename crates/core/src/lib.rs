@@ -38,6 +38,7 @@ mod renewal;
 mod rwlock;
 mod semaphore;
 mod telemetry;
+mod worker;
 
 pub use batch::{Batch, Batcher, send_apart};
 pub use claim::{Claim, ClaimId, Demand, Hex, Holder, KeeperId, SHARED_LIMIT, Shape, Token};
@@ -62,3 +63,4 @@ pub use queue::{Ahead, Joined, Place, Queue, QueueEngine};
 pub use race::{Answer, Race, RaceEngine};
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;
+pub use worker::Worker;

@@ -23,17 +23,17 @@ pub async fn connect(url: impl AsRef<str>) -> Result<Keeper> {
     Connect::to(url.as_ref()).connect().await
 }
 
-/// The engine that is used when none is named: files in a directory of this user's.
-///
-/// `XDG_RUNTIME_DIR` if it is set (it is private and emptied at log-out), else a directory of the user's in the
-/// temporary directory.
+/// The engine that is used when none is named: files in a directory that is one per user and machine, whatever the
+/// environment. So a cron job, a service, a shell and an ssh session of the same user exclude each other.
+#[cfg(feature = "file")]
 pub fn default_url() -> String {
-    let user_dir = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()).map_or_else(
-        || std::env::temp_dir().join(format!("lockkeeper-{}", lockkeeper_core::background::user_id())),
-        |dir| std::path::PathBuf::from(dir).join("lockkeeper"),
-    );
-    let path = user_dir.to_string_lossy().replace('%', "%25").replace('?', "%3F");
-    format!("file:{path}")
+    format!("file:{}", lockkeeper_file::default_directory().display())
+}
+
+/// The engine that is used when none is named: files, which this build does not have.
+#[cfg(not(feature = "file"))]
+pub fn default_url() -> String {
+    "file:".to_owned()
 }
 
 /// Connects with settings of one's own. What is set here wins over the URL's parameters.

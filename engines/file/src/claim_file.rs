@@ -1,6 +1,6 @@
-//! What a claim looks like on disk: a name that tells what a look needs, and a head that tells the rest.
+//! The format of a claim's file, which only this engine has: a name that tells what a look needs, a head with the rest.
 
-use crate::numbers::fingerprint;
+use crate::counter::fingerprint;
 use lockkeeper_core::{Claim, ClaimId, Demand, Moment};
 use rustix::fd::AsFd;
 use rustix::io::Errno;

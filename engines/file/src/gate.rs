@@ -1,7 +1,7 @@
-//! The gate of a shard: whoever holds its lock may add one claim; its content says which number comes next.
+//! The gate of a shard. Only this engine has no server that orders joins: the holder of the gate's file lock may add a claim.
 
 use crate::claim_file::write_at;
-use crate::numbers::{self, Numbers};
+use crate::counter::{self, Counter};
 use crate::shard::{Identity, Shard};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, OFlags};
@@ -58,7 +58,7 @@ pub(crate) fn enter(shard: &Shard) -> Result<Entrance<'_>, Errno> {
             Err(errno) => return Err(errno),
         }
     }
-    let busy = Busy { gate: gate.identity, next: read(&gate.file)?.map(|numbers| numbers.next) };
+    let busy = Busy { gate: gate.identity, next: read(&gate.file)?.map(|counter| counter.next) };
     if shard.identity_of(GATE)? != Some(busy.gate) {
         // It was set aside; the next try opens the one that is there.
         *slot = None;
@@ -83,10 +83,10 @@ fn open(shard: &Shard) -> Result<Gate, Errno> {
     Ok(Gate { file, identity })
 }
 
-fn read(file: &OwnedFd) -> Result<Option<Numbers>, Errno> {
-    let mut bytes = [0; numbers::SIZE];
+fn read(file: &OwnedFd) -> Result<Option<Counter>, Errno> {
+    let mut bytes = [0; counter::SIZE];
     let length = rustix::io::pread(file, &mut bytes, 0)?;
-    Ok(Numbers::decode(&bytes[..length]))
+    Ok(Counter::decode(&bytes[..length]))
 }
 
 impl Inside<'_> {
@@ -94,17 +94,17 @@ impl Inside<'_> {
     /// stands in the shard, behind the gate it replaces, and behind the time of day in microseconds.
     pub(crate) fn take_place(&mut self, highest: impl FnOnce() -> u64) -> Result<u64, Errno> {
         let Some(gate) = self.gate.as_ref() else { return Err(Errno::STALE) };
-        let boot = numbers::boot();
+        let boot = counter::boot();
         let before = read(&gate.file)?;
-        let mut numbers = match before {
-            Some(numbers) => numbers.in_boot(boot),
+        let mut counter = match before {
+            Some(counter) => counter.in_boot(boot),
             None => {
                 let used = highest().max(self.used_up_before()?);
-                Numbers::starting_at(boot, numbers::wall_microseconds().max(used + 1))
+                Counter::starting_at(boot, counter::wall_microseconds().max(used + 1))
             }
         };
-        let (place, reserve_moved) = numbers.take();
-        write_at(&gate.file, &numbers.encode(), 0)?;
+        let (place, reserve_moved) = counter.take();
+        write_at(&gate.file, &counter.encode(), 0)?;
         if reserve_moved || boot == 0 {
             self.reach_the_disk(gate, before)?;
         }
@@ -112,14 +112,14 @@ impl Inside<'_> {
     }
 
     /// Law 8: the disk must know the reserve before a number of it is used. If that fails nobody may believe it.
-    fn reach_the_disk(&self, gate: &Gate, before: Option<Numbers>) -> Result<(), Errno> {
+    fn reach_the_disk(&self, gate: &Gate, before: Option<Counter>) -> Result<(), Errno> {
         let done = rustix::fs::fdatasync(&gate.file).and_then(|()| match before {
             Some(_) => Ok(()),
             None => rustix::fs::fsync(&self.shard.directory),
         });
         if done.is_err() {
             let _ = match before {
-                Some(numbers) => write_at(&gate.file, &numbers.encode(), 0),
+                Some(counter) => write_at(&gate.file, &counter.encode(), 0),
                 None => rustix::fs::ftruncate(&gate.file, 0),
             };
         }
@@ -129,7 +129,7 @@ impl Inside<'_> {
     /// The reserve of a gate that was set aside, if there is one. Whoever stopped inside may have moved it once.
     fn used_up_before(&self) -> Result<u64, Errno> {
         match self.shard.open_file(SET_ASIDE, OFlags::RDONLY) {
-            Ok(file) => Ok(read(&file)?.map_or(0, |numbers| numbers.reserved + numbers::BLOCK)),
+            Ok(file) => Ok(read(&file)?.map_or(0, |counter| counter.reserved + counter::BLOCK)),
             Err(Errno::NOENT) => Ok(0),
             Err(errno) => Err(errno),
         }

@@ -1,12 +1,13 @@
-//! Joining: the one act that needs the gate, so that order is the order of joining (Law 1).
+//! Joining: the one verb that needs the gate, so that order is the order of joining (Law 1). It has a file of its own for
+//! its length.
 
 use crate::claim_file::{ClaimName, hash_of};
+use crate::error::{ENGINE, from_errno};
 use crate::gate::{self, Busy, Entrance, Inside};
 use crate::look::{self, Verdict};
-use crate::own::Own;
+use crate::own_claim::OwnClaim;
 use crate::queue::Files;
 use crate::shard::Shard;
-use crate::trouble::{ENGINE, trouble};
 use lockkeeper_core::{Claim, Clock, Error, Joined, Moment, Place, Result, Token};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 const DOING: &str = "join the queue";
 
-/// How often to begin anew when somebody removes the directory or the gate under our hands.
+/// How often to begin anew when the directory or the gate is removed meanwhile.
 const NEW_BEGINNINGS: u32 = 20;
 
 /// What came of one try.
@@ -32,15 +33,15 @@ enum Try {
 /// Everything between adding the claim and remembering it happens without an await, so a future that is dropped has
 /// either joined, and `leave` knows the claim, or has not.
 pub(crate) async fn join(files: &Files, claim: &Claim) -> Result<Joined> {
-    let mut patience = Patience::new(claim.ttl);
+    let mut timeout = StopTimeout::new(claim.ttl);
     for _ in 0..NEW_BEGINNINGS {
         loop {
             match try_join(files, claim)? {
                 Try::Joined(joined) => return Ok(joined),
                 Try::Replaced => break,
                 Try::Busy(shard, busy) => {
-                    if patience.is_over(busy) {
-                        let failed = |errno| trouble(DOING, &shard.path, errno);
+                    if timeout.is_over(busy) {
+                        let failed = |errno| from_errno(DOING, &shard.path, errno);
                         gate::set_aside(&shard, busy).map_err(failed)?;
                     }
                     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -51,13 +52,13 @@ pub(crate) async fn join(files: &Files, claim: &Claim) -> Result<Joined> {
     Err(Error::temporary(ENGINE, DOING, "the directory is being removed again and again"))
 }
 
-/// How long one and the same process may stand inside the gate before we take it for stopped.
-struct Patience {
+/// How long one and the same process may be inside the gate before it counts as stopped.
+struct StopTimeout {
     limit: Duration,
     seen: Option<(Busy, Moment)>,
 }
 
-impl Patience {
+impl StopTimeout {
     fn new(ttl: Duration) -> Self {
         let limit = (ttl / 4).clamp(Duration::from_millis(25), Duration::from_secs(2));
         Self { limit, seen: None }
@@ -77,14 +78,14 @@ impl Patience {
 
 fn try_join(files: &Files, claim: &Claim) -> Result<Try> {
     let hash = hash_of(claim.name.as_str());
-    let shard = files.shards.of(hash).map_err(|errno| trouble(DOING, &files.shards.config.root, errno))?;
+    let shard = files.shards.of(hash).map_err(|errno| from_errno(DOING, &files.shards.config.root, errno))?;
     match try_join_in(files, claim, hash, &shard) {
         Ok(Try::Replaced) | Err(Failure::System(Errno::NOENT | Errno::STALE)) => {
             files.shards.forget(hash, &shard);
             Ok(Try::Replaced)
         }
         Ok(tried) => Ok(tried),
-        Err(Failure::System(errno)) => Err(trouble(DOING, &shard.path, errno)),
+        Err(Failure::System(errno)) => Err(from_errno(DOING, &shard.path, errno)),
         Err(Failure::Refused(error)) => Err(error),
     }
 }
@@ -115,7 +116,7 @@ fn try_join_in(files: &Files, claim: &Claim, hash: u64, shard: &Arc<Shard>) -> R
     check_shape(&inside, claim, &ahead)?;
     let highest = || claims.iter().map(|other| other.place).max().unwrap_or(0);
     let place = inside.take_place(highest)?;
-    let own = Own::create(shard, claim, ClaimName { place, hash, demand: claim.demand, id: claim.id })?;
+    let own = OwnClaim::create(shard, claim, ClaimName { place, hash, demand: claim.demand, id: claim.id })?;
     if !inside.is_the_gate()? {
         drop(own);
         inside.abandon();
@@ -132,12 +133,13 @@ fn try_join_in(files: &Files, claim: &Claim, hash: u64, shard: &Arc<Shard>) -> R
 fn find_place(
     files: &Files,
     claim: &Claim,
-    own: &Own,
+    own: &OwnClaim,
     inside: &Inside<'_>,
     claims: &[ClaimName],
 ) -> Result<Try, Failure> {
     if !own.stands()? || !own.shard.is_in_place()? {
-        let _ = files.end(own);
+        files.forget(claim.id);
+        let _ = own.leave();
         return Err(Failure::Refused(claim.gone()));
     }
     let place = own.name.place;

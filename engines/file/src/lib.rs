@@ -1,28 +1,29 @@
 //! Locks between processes of one machine, without a server: claims are files that their owners keep locked.
 //!
 //! Read the files in this order: `claim_file` (what a claim looks like), `shard` (a directory of claims), `gate`
-//! (who is next), `look` (who stands ahead), `own` (the claims of this engine), `join`, `queue` (the verbs), `wake`.
+//! (the right to join), `look` (what is ahead), `own_claim` (a claim of this engine), `join`, `queue` (the verbs), `wake`.
 
 mod claim_file;
 mod config;
+mod counter;
+mod error;
 mod gate;
 mod join;
 mod listing;
 mod look;
 mod network;
-mod numbers;
-mod own;
+mod own_claim;
 mod queue;
 mod shard;
-mod shards;
-mod trouble;
 mod view;
 mod wake;
+
+pub use config::default_directory;
 
 use config::Config;
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{Abilities, CrashFrees, Engine, MIN_TTL, QueueEngine, Result};
-use queue::Files;
+use queue::FileQueue;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,14 +62,15 @@ pub const STYLES: &[Abilities] = &[Abilities {
 /// Cancel safety: dropping the future has no effect but that the directory may have been made.
 ///
 /// # Errors
-/// [`Error::Invalid`](lockkeeper_core::Error::Invalid) for a bad parameter or a file system of other machines',
+/// [`Error::Invalid`](lockkeeper_core::Error::Invalid) for a bad parameter, a network file system, or a default
+/// directory that somebody else owns or may write to;
 /// [`Error::Engine`](lockkeeper_core::Error::Engine) when the directory cannot be made or opened.
 pub async fn connect(address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
     // The TTL comes with each claim.
     let _ = ttl;
     let config = Config::take(address)?;
     config.prepare()?;
-    Ok(Arc::new(QueueEngine(Files::new(config))))
+    Ok(Arc::new(QueueEngine(FileQueue::new(config)?)))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Reads the names in a directory, all in one go where the system can.
+//! Reads the names in a directory, in one system call where there is one. Only this engine lists directories to lock.
 
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;

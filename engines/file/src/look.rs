@@ -1,4 +1,4 @@
-//! A look at a queue: names tell the weight ahead, and only the blockers among them are opened.
+//! A look at a queue: names tell the weight ahead, and only the blockers among them are opened. Elsewhere the server looks.
 
 use crate::claim_file::{self, ClaimName};
 use crate::gate::Inside;

@@ -1,4 +1,4 @@
-//! Refuses file systems that other machines share: neither locks nor watches reach across them.
+//! Refuses network file systems, on which this engine's file locks and watches do not work.
 
 use lockkeeper_core::{Error, Result};
 use rustix::fd::AsFd;

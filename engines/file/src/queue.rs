@@ -2,67 +2,100 @@
 
 use crate::claim_file::hash_of;
 use crate::config::Config;
+use crate::error::{ENGINE, from_errno};
 use crate::gate::{self, Entrance};
 use crate::join::join;
 use crate::look::{self, Look};
-use crate::own::Own;
-use crate::shards::Shards;
-use crate::trouble::{ENGINE, trouble};
+use crate::own_claim::OwnClaim;
+use crate::shard::Shards;
 use crate::view;
 use crate::wake::Watching;
 use lockkeeper_core::{
     Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Kept, Left, LockName, LockView, Moment,
-    Place, Queue, Renewal, Result, background, grant,
+    Place, Queue, Renewal, Result, Worker, background, grant,
 };
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// After a ring whose cause is not to be seen yet, look again so often: the system tells that a file was closed
-/// just before it drops the file's lock.
-const LOOKS_AFTER_A_RING: u32 = 5;
+/// How often to look again after a wake-up whose cause does not show yet: the kernel reports that a file was closed just
+/// before it drops the file's lock.
+const LOOKS_AFTER_A_WAKE_UP: u32 = 5;
+
+/// The limit of a request that is not bound to a claim's TTL.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// The engine.
+///
+/// Calls of the user's task are served inline, on its own thread: a join and a leave take some 16 µs together, and PAIR µs
+/// over the engine's thread. What the background runtime calls (renewals, departures, the end of the engine) is served by
+/// the engine's thread, since a disk that stalls must not stop the renewals of other engines.
+pub(crate) struct FileQueue {
+    pub(crate) files: Arc<Files>,
+    worker: Worker,
+}
+
+impl FileQueue {
+    pub(crate) fn new(config: Config) -> Result<Self> {
+        Ok(Self { files: Arc::new(Files::new(config)), worker: Worker::start(ENGINE)? })
+    }
+}
+
+/// Closing files may wait for the disk.
+impl Drop for FileQueue {
+    fn drop(&mut self) {
+        let files = Arc::clone(&self.files);
+        self.worker.send(move || files.close());
+    }
+}
 
 /// Locks in a directory.
 pub(crate) struct Files {
-    pub(crate) shards: Arc<Shards>,
-    own: Mutex<HashMap<ClaimId, Arc<Own>>>,
+    pub(crate) shards: Shards,
+    /// The mutex is never held over a system call, since the background takes it.
+    own: Mutex<HashMap<ClaimId, Arc<OwnClaim>>>,
 }
 
 impl Files {
-    pub(crate) fn new(config: Config) -> Self {
-        Self { shards: Arc::new(Shards::new(config)), own: Mutex::default() }
+    fn new(config: Config) -> Self {
+        Self { shards: Shards::new(config), own: Mutex::default() }
     }
 
-    fn owns(&self) -> MutexGuard<'_, HashMap<ClaimId, Arc<Own>>> {
+    /// Closes every file.
+    fn close(&self) {
+        let own = std::mem::take(&mut *self.owns());
+        drop(own);
+        self.shards.close_idle();
+    }
+
+    fn owns(&self) -> MutexGuard<'_, HashMap<ClaimId, Arc<OwnClaim>>> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn own(&self, id: ClaimId) -> Option<Arc<Own>> {
+    pub(crate) fn own(&self, id: ClaimId) -> Option<Arc<OwnClaim>> {
         self.owns().get(&id).cloned()
     }
 
-    pub(crate) fn remember(&self, own: Own) {
-        self.owns().insert(own.name.id, Arc::new(own));
+    pub(crate) fn remember(&self, own: OwnClaim) {
+        let before = self.owns().insert(own.name.id, Arc::new(own));
+        drop(before);
     }
 
-    /// Ends a claim: removes its file, forgets and closes it. `false` if it was dead before. A file that cannot be
-    /// removed is closed all the same, so that others find its owner gone.
-    pub(crate) fn end(&self, own: &Own) -> Result<bool, Errno> {
-        let stood = own.leave();
-        self.owns().remove(&own.name.id);
-        stood
+    /// Forgets a claim. It is closed when the last reference is dropped.
+    pub(crate) fn forget(&self, id: ClaimId) -> Option<Arc<OwnClaim>> {
+        self.owns().remove(&id)
     }
 
-    /// A look at what stands ahead of our claim, and at the claim itself: a dead one must not be granted.
-    fn look(&self, claim: &Claim, own: &Own) -> Result<Look> {
+    /// A look at what is ahead of our claim, and at the claim itself: a dead one must not be granted.
+    fn look(&self, claim: &Claim, own: &OwnClaim) -> Result<Look> {
         let looked = self.look_in(claim, own);
         looked
-            .map_err(|errno| trouble("look at the queue", &own.shard.path, errno))?
+            .map_err(|errno| from_errno("look at the queue", &own.shard.path, errno))?
             .ok_or_else(|| claim.gone())
     }
 
-    fn look_in(&self, claim: &Claim, own: &Own) -> Result<Option<Look>, Errno> {
+    fn look_in(&self, claim: &Claim, own: &OwnClaim) -> Result<Option<Look>, Errno> {
         let claims = match own.shard.claims() {
             Err(Errno::NOENT) => return Ok(None),
             claims => claims?,
@@ -74,8 +107,8 @@ impl Files {
     }
 
     /// Whether the blockers still stand as they were seen, after watches were set on them.
-    fn nothing_changed(&self, claim: &Claim, own: &Own, look: &Look) -> Result<bool> {
-        let failed = |errno| trouble("look at the queue", &own.shard.path, errno);
+    fn nothing_changed(&self, claim: &Claim, own: &OwnClaim, look: &Look) -> Result<bool> {
+        let failed = |errno| from_errno("look at the queue", &own.shard.path, errno);
         for blocker in &look.blockers {
             if !look::still_stands(&own.shard, claim, blocker).map_err(failed)? {
                 return Ok(false);
@@ -84,14 +117,14 @@ impl Files {
         own.stands().map_err(failed)
     }
 
-    /// Rings when a blocker or our own claim may be gone.
-    fn watch(&self, own: &Own, look: &Look) -> Watching {
+    /// Watches the blockers and our own claim.
+    fn watch(&self, own: &OwnClaim, look: &Look) -> Watching {
         let blockers = look.blockers.iter().map(|blocker| own.shard.path.join(blocker.name.file_name()));
         Watching::on(blockers.chain([own.shard.path.join(&own.file_name)]))
     }
 
     /// Removes blockers that were never finished. Only inside the gate one can tell; if it is busy, next time.
-    fn clear_unfinished(&self, own: &Own, look: &Look) -> Result<(), Errno> {
+    fn clear_unfinished(&self, own: &OwnClaim, look: &Look) -> Result<(), Errno> {
         for blocker in look.blockers.iter().filter(|blocker| blocker.unfinished) {
             if let Entrance::Inside(inside) = gate::enter(&own.shard)? {
                 look::inspect_inside(&inside, &blocker.name)?;
@@ -107,9 +140,45 @@ impl Files {
         let found = shard.claims()?.into_iter().find(|claim| claim.hash == hash && claim.id == id);
         found.map_or(Ok(false), |claim| shard.remove(&claim.file_name()))
     }
+
+    /// Renews the claims; says which are dead.
+    fn keep(&self, renewals: &[Renewal]) -> Result<Vec<ClaimId>> {
+        let mut dead = Vec::new();
+        let mut failed = None;
+        for Renewal { claim, ttl } in renewals {
+            let Some(own) = self.own(claim.id) else {
+                dead.push(claim.id);
+                continue;
+            };
+            match own.renew(*ttl).and_then(|kept| Ok(kept && own.shard.is_in_place()?)) {
+                Ok(true) => {}
+                Ok(false) => {
+                    // Dead anyway, whether or not its file can be removed.
+                    self.forget(claim.id);
+                    let _ = own.leave();
+                    dead.push(claim.id);
+                }
+                // The others are renewed all the same.
+                Err(errno) => failed = Some(from_errno("renew", &own.shard.path, errno)),
+            }
+        }
+        failed.map_or(Ok(dead), Err)
+    }
+
+    /// Ends a claim: removes its file and closes it. A file that cannot be removed is closed all the same, so that others
+    /// find its owner gone.
+    fn leave(&self, name: &LockName, id: ClaimId, own: Option<Arc<OwnClaim>>) -> Result<Left> {
+        let left = match own {
+            Some(own) => own.leave(),
+            // Not a claim of this engine, or not any more.
+            None => self.remove_by_id(name, id),
+        };
+        let left = left.map_err(|errno| from_errno("leave the queue", &self.shards.config.root, errno))?;
+        Ok(if left { Left::Left } else { Left::NotThere })
+    }
 }
 
-impl Queue for Files {
+impl Queue for FileQueue {
     fn abilities(&self) -> Abilities {
         crate::STYLES[0]
     }
@@ -123,85 +192,74 @@ impl Queue for Files {
     }
 
     async fn join(&self, claim: &Claim) -> Result<Joined> {
-        join(self, claim).await
+        join(&self.files, claim).await
     }
 
     async fn changed(&self, claim: &Claim, _place: Place, seen: Ahead) -> Result<Ahead> {
-        let own = self.own(claim.id).ok_or_else(|| claim.gone())?;
+        let files = &self.files;
+        let own = files.own(claim.id).ok_or_else(|| claim.gone())?;
         let mut looks_left = 0;
         loop {
-            let look = self.look(claim, &own)?;
+            let look = files.look(claim, &own)?;
             let fits = grant::fits(look.ahead.0, claim.demand.weight(), claim.demand.limit());
             if look.ahead < seen || fits {
                 return Ok(look.ahead);
             }
-            let mut watching = self.watch(&own, &look);
-            if !self.nothing_changed(claim, &own, &look)? {
+            let mut watching = files.watch(&own, &look);
+            if !files.nothing_changed(claim, &own, &look)? {
                 continue;
             }
             let look_at = look.blockers.iter().map(|blocker| blocker.look_at).min().unwrap_or(Moment::NEVER);
             let soon = Clock::Boot.now().plus(Duration::from_millis(1));
             let look_at = if looks_left > 0 { soon.min(look_at) } else { look_at };
             looks_left = tokio::select! {
-                () = watching.rings() => LOOKS_AFTER_A_RING,
+                () = watching.changed() => LOOKS_AFTER_A_WAKE_UP,
                 () = Clock::Boot.sleep_until(look_at) => looks_left.saturating_sub(1),
             };
-            let cleared = self.clear_unfinished(&own, &look);
-            cleared.map_err(|errno| trouble("look at the queue", &own.shard.path, errno))?;
+            let cleared = files.clear_unfinished(&own, &look);
+            cleared.map_err(|errno| from_errno("look at the queue", &own.shard.path, errno))?;
         }
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
-        let mut dead = Vec::new();
-        let mut failure = None;
-        for Renewal { claim, ttl } in renewals {
-            let Some(own) = self.own(claim.id) else {
-                dead.push(claim.id);
-                continue;
-            };
-            match own.renew(*ttl).and_then(|kept| Ok(kept && own.shard.is_in_place()?)) {
-                Ok(true) => {}
-                Ok(false) => {
-                    // Dead anyway, whether or not its file can be removed.
-                    let _ = self.end(&own);
-                    dead.push(claim.id);
-                }
-                // The others are renewed all the same.
-                Err(errno) => failure = Some(trouble("renew", &own.shard.path, errno)),
-            }
-        }
-        failure.map_or(Ok(Kept { dead, as_of: None }), Err)
+        let shortest = renewals.iter().map(|renewal| renewal.claim.ttl).min().unwrap_or(LIMIT);
+        let (files, renewals) = (Arc::clone(&self.files), renewals.to_vec());
+        let dead = self.worker.run("renew", shortest / 4, move || files.keep(&renewals)).await??;
+        Ok(Kept { dead, as_of: None })
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
-        let left = match self.own(claim.id) {
-            Some(own) => self.end(&own),
-            // Not one of ours, or not any more.
-            None => self.remove_by_id(&claim.name, claim.id),
-        };
-        let left = left.map_err(|errno| trouble("leave the queue", &self.shards.config.root, errno))?;
-        Ok(if left { Left::Left } else { Left::NotThere })
+        // Forgotten at once: if the disk stalls, the claim is closed when it goes on, whether or not this is given up.
+        let own = self.files.forget(claim.id);
+        if !background::is_current_thread() {
+            return self.files.leave(&claim.name, claim.id, own);
+        }
+        let (files, name, id) = (Arc::clone(&self.files), claim.name.clone(), claim.id);
+        self.worker.run("leave the queue", claim.ttl / 4, move || files.leave(&name, id, own)).await?
     }
 
     async fn shrink(&self, claim: &Claim, to: Demand) -> Result<()> {
-        let own = self.own(claim.id).ok_or_else(|| claim.gone())?;
-        let failed = |errno| trouble("downgrade", &own.shard.path, errno);
+        let own = self.files.own(claim.id).ok_or_else(|| claim.gone())?;
+        let failed = |errno| from_errno("downgrade", &own.shard.path, errno);
         own.shrink(to).map_err(failed)?;
         if own.stands().map_err(failed)? { Ok(()) } else { Err(claim.gone()) }
     }
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
-        let (shards, prefix) = (Arc::clone(&self.shards), prefix.to_owned());
-        let listed = background::handle().spawn_blocking(move || view::list(&shards, &prefix, at_most)).await;
+        let (files, prefix) = (Arc::clone(&self.files), prefix.to_owned());
+        // Not on the engine's thread: renewals do not wait until many files have been read.
+        let list = move || view::list(&files.shards, &prefix, at_most);
+        let listed = background::handle().spawn_blocking(list).await;
         listed.map_err(|error| Error::temporary(ENGINE, "list locks", error))?
     }
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
-        let evicted = self.remove_by_id(name, id);
-        evicted.map_err(|errno| trouble("evict a claim", &self.shards.config.root, errno))
+        let evicted = self.files.remove_by_id(name, id);
+        evicted.map_err(|errno| from_errno("evict a claim", &self.files.shards.config.root, errno))
     }
 
     async fn close(&self) {
-        self.shards.close_idle();
+        let files = Arc::clone(&self.files);
+        let _ = self.worker.run("close", LIMIT, move || files.shards.close_idle()).await;
     }
 }

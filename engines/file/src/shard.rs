@@ -1,15 +1,19 @@
-//! One of the 256 directories of claims. They stay for ever, so that storage is bounded whatever names were used.
+//! The 256 directories of claims. Only this engine has them: they bound what a look must read, and what idle locks leave.
 
 use crate::claim_file::ClaimName;
 use crate::config::Config;
 use crate::gate::Gate;
 use crate::listing::Listing;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How many shards stay open when idle; each takes two descriptors.
+const OPEN_IDLE: usize = 64;
 
 /// Which file it is, whatever it is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +64,8 @@ impl Shard {
     pub(crate) fn open(config: &Arc<Config>, index: u8) -> Result<Self, Errno> {
         let path = Self::path(config, index);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let directory = rustix::fs::openat(CWD, &path, flags, Mode::empty())?;
+        let root = config.open_root()?;
+        let directory = rustix::fs::openat(&root, Self::name(index), flags, Mode::empty())?;
         Ok(Self {
             path,
             identity: Identity::of(&directory)?,
@@ -73,12 +78,18 @@ impl Shard {
     }
 
     pub(crate) fn path(config: &Config, index: u8) -> PathBuf {
-        config.root.join(format!("{index:02x}"))
+        config.root.join(Self::name(index))
+    }
+
+    fn name(index: u8) -> String {
+        format!("{index:02x}")
     }
 
     /// Whether the path still leads here. If somebody removed or moved the directory, others use a new one, and
     /// the claims in this one mean nothing any more.
     pub(crate) fn is_in_place(&self) -> Result<bool, Errno> {
+        #[cfg(test)]
+        crate::tests::stall::here(&self.path);
         match rustix::fs::stat(&self.path) {
             Ok(stat) => Ok(Identity::in_stat(&stat) == self.identity),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
@@ -113,6 +124,8 @@ impl Shard {
 
     /// Removes a claim; `false` if it was not there.
     pub(crate) fn remove(&self, file_name: &str) -> Result<bool, Errno> {
+        #[cfg(test)]
+        crate::tests::stall::here(&self.path);
         match rustix::fs::unlinkat(&self.directory, file_name, AtFlags::empty()) {
             Ok(()) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
@@ -126,5 +139,76 @@ impl Shard {
         let mut listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
         listing.read(&self.directory, |name| claims.extend(ClaimName::parse(name)))?;
         Ok(claims)
+    }
+}
+
+/// Opens shards when they are needed and keeps them open.
+pub(crate) struct Shards {
+    pub(crate) config: Arc<Config>,
+    open: Mutex<HashMap<u8, Arc<Shard>>>,
+}
+
+impl Shards {
+    pub(crate) fn new(config: Config) -> Self {
+        Self { config: Arc::new(config), open: Mutex::default() }
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<u8, Arc<Shard>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The shard of a lock, by the hash of its name. Makes it if it is not there.
+    pub(crate) fn of(&self, hash: u64) -> Result<Arc<Shard>, Errno> {
+        let index = index(hash);
+        let mut open = self.open();
+        if let Some(shard) = open.get(&index) {
+            return Ok(Arc::clone(shard));
+        }
+        if open.len() >= OPEN_IDLE {
+            open.retain(|_, shard| Arc::strong_count(shard) > 1);
+        }
+        let shard = Arc::new(Shard::open_or_make(&self.config, index)?);
+        open.insert(index, Arc::clone(&shard));
+        Ok(shard)
+    }
+
+    /// The shard of a lock if it is there.
+    pub(crate) fn existing(&self, hash: u64) -> Result<Option<Shard>, Errno> {
+        match Shard::open(&self.config, index(hash)) {
+            Ok(shard) => Ok(Some(shard)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Forgets a shard that is not in its place any more; the next call opens the one that is.
+    pub(crate) fn forget(&self, hash: u64, stale: &Arc<Shard>) {
+        let mut open = self.open();
+        if open.get(&index(hash)).is_some_and(|shard| Arc::ptr_eq(shard, stale)) {
+            open.remove(&index(hash));
+        }
+    }
+
+    /// Closes the idle ones.
+    pub(crate) fn close_idle(&self) {
+        self.open().retain(|_, shard| Arc::strong_count(shard) > 1);
+    }
+}
+
+/// The last two digits: of this hash they are spread best.
+pub(crate) fn index(hash: u64) -> u8 {
+    hash as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claim_file::hash_of;
+
+    #[test]
+    fn names_that_differ_little_are_spread_over_all_shards() {
+        let mut counts = [0; 256];
+        (0..10_000).for_each(|number| counts[usize::from(index(hash_of(&format!("orders/{number}"))))] += 1);
+        assert!(counts.iter().all(|count| (20..80).contains(count)), "{counts:?}");
     }
 }

@@ -2,12 +2,13 @@
 
 mod broken;
 mod order;
+pub(crate) mod stall;
 mod vanished;
 
 use crate::claim_file::{self, ClaimName, hash_of};
 use crate::config::Config;
-use crate::queue::Files;
-use crate::shards::index;
+use crate::queue::FileQueue;
+use crate::shard::index;
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{Ahead, Claim, ClaimId, Clock, Demand, Holder, Joined, LockName, Moment, Queue};
 use std::fs::File;
@@ -32,11 +33,11 @@ impl Place {
     }
 
     /// An engine as another process would have it: nothing shared but the directory.
-    fn engine(&self) -> Arc<Files> {
+    fn engine(&self) -> Arc<FileQueue> {
         let address = Address::parse(&format!("file:{}", self.root().display())).unwrap();
         let config = Config::take(address).unwrap();
         config.prepare().unwrap();
-        Arc::new(Files::new(config))
+        Arc::new(FileQueue::new(config).unwrap())
     }
 
     fn shard(&self, name: &str) -> PathBuf {
@@ -98,7 +99,7 @@ fn far() -> Moment {
 }
 
 /// Waits for a change ahead, as the core does.
-async fn changed(files: &Files, claim: &Claim, joined: Joined) -> lockkeeper_core::Result<Ahead> {
+async fn changed(files: &FileQueue, claim: &Claim, joined: Joined) -> lockkeeper_core::Result<Ahead> {
     let changed = files.changed(claim, joined.place, joined.ahead);
     tokio::time::timeout(STUCK, changed).await.expect("nothing woke the waiter")
 }

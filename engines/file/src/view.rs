@@ -1,10 +1,9 @@
-//! What stands in all shards, for people who look.
+//! The locks in use, for operators.
 
 use crate::claim_file::{ClaimName, Content};
+use crate::error::from_errno;
 use crate::look::{self, Verdict};
-use crate::shard::Shard;
-use crate::shards::Shards;
-use crate::trouble::trouble;
+use crate::shard::{Shard, Shards};
 use lockkeeper_core::{ClaimView, Clock, Holder, LockView, Moment, Result, Standing, Token};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -17,7 +16,7 @@ pub(crate) fn list(shards: &Shards, prefix: &str, at_most: usize) -> Result<Vec<
         let path = Shard::path(&shards.config, index);
         let claims = match Shard::open(&shards.config, index).and_then(|shard| living(&shard)) {
             Err(Errno::NOENT) => continue,
-            claims => claims.map_err(|errno| trouble("list locks", &path, errno))?,
+            claims => claims.map_err(|errno| from_errno("list locks", &path, errno))?,
         };
         for (name, content) in claims.into_iter().filter(|(_, content)| content.name.starts_with(prefix)) {
             locks.entry(content.name.clone()).or_default().push((name, content));

@@ -1,4 +1,4 @@
-//! What wakes a waiter: the system tells when a claim's file is closed or removed.
+//! What wakes a waiter: the kernel reports when a claim's file is closed or removed.
 
 #[cfg(target_os = "linux")]
 mod inotify;
@@ -9,32 +9,32 @@ use std::path::PathBuf;
 /// A watch on some claims, until it is dropped.
 pub(crate) enum Watching {
     #[cfg(target_os = "linux")]
-    Told(inotify::Watching),
-    Paced(poll::Pace),
+    Notified(inotify::Watching),
+    Polled(poll::Poll),
 }
 
 impl Watching {
-    /// Watches the files; by a paced poll where the system cannot tell or has no room for another watch.
+    /// Watches the files; by a poll where the system has no notification or no room for another watch.
     pub(crate) fn on(paths: impl Iterator<Item = PathBuf>) -> Self {
         #[cfg(target_os = "linux")]
         match inotify::Watching::on(paths) {
-            Ok(watching) => return Self::Told(watching),
+            Ok(watching) => return Self::Notified(watching),
             Err(error) => tracing::debug!(%error, "no room for a watch; polling instead"),
         }
         #[cfg(not(target_os = "linux"))]
         drop(paths);
-        Self::Paced(poll::Pace)
+        Self::Polled(poll::Poll)
     }
 
-    /// Resolves when one of the files may have been closed, removed or changed since the watch was set. May ring
+    /// Resolves when one of the files may have been closed, removed or changed since the watch was set. May resolve
     /// too often, never too seldom.
     ///
-    /// Cancel safety: a ring is not lost when the future is dropped.
-    pub(crate) async fn rings(&mut self) {
+    /// Cancel safety: a change is not lost when the future is dropped.
+    pub(crate) async fn changed(&mut self) {
         match self {
             #[cfg(target_os = "linux")]
-            Self::Told(watching) => watching.rings().await,
-            Self::Paced(pace) => pace.rings().await,
+            Self::Notified(watching) => watching.changed().await,
+            Self::Polled(poll) => poll.changed().await,
         }
     }
 }

@@ -1,13 +1,17 @@
 //! Locks in a SQLite file, between processes of one machine: a queue of rows, or a row per lock.
 #![doc = include_str!("../README.md")]
 
+mod batch;
+mod claims;
 mod config;
-mod crowd;
-mod database;
-mod line;
+mod connection;
+mod error;
 mod queue;
 mod row;
+mod schema;
 mod time;
+mod tokens;
+mod view;
 mod wake;
 
 use config::Config;
@@ -46,7 +50,7 @@ const ROW: Abilities = Abilities {
     ..QUEUE
 };
 
-/// The statements that make a style's tables, as [`connect`] runs them; empty for a style that there is not.
+/// The statements that make a style's tables, as [`connect`] runs them; empty for an unknown style.
 ///
 /// ```
 /// assert!(lockkeeper_sqlite::schema("queue").contains("lockkeeper_claims"));
@@ -54,13 +58,13 @@ const ROW: Abilities = Abilities {
 /// ```
 pub fn schema(style: &str) -> &'static str {
     match style {
-        "queue" => queue::SCHEMA,
-        "row" => row::SCHEMA,
+        "queue" => queue::SCHEMA.create,
+        "row" => row::SCHEMA.create,
         _ => "",
     }
 }
 
-/// Opens the database file that the address names, and makes the style's tables if they are not there.
+/// Opens the database file that the address names, and makes the style's tables or brings them to the present version.
 ///
 /// Cancel safety: when dropped, the file is closed again in the background; the tables may have been made.
 ///
@@ -68,7 +72,7 @@ pub fn schema(style: &str) -> &'static str {
 /// [`Error::Invalid`] for a bad address, [`Error::Engine`] when the file cannot be used, saying why.
 pub async fn connect(address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
     let config = Config::from(address)?;
-    // Opening reads, writes and may wait for others: the only work that goes to a blocking thread.
+    // Opening reads, writes and may wait for others.
     let opened = tokio::task::spawn_blocking(move || -> Result<Arc<dyn Engine>> {
         match config.style {
             "row" => Ok(Arc::new(RaceEngine(row::SqliteRows::open(&config, ttl)?))),

@@ -1,14 +1,17 @@
 //! The style 'queue': a row per claim, in order; the rule says who holds.
 
+use crate::batch::Kind;
+use crate::claims::{ClaimRow, Claims, Freed};
 use crate::config::Config;
-use crate::crowd::Ask;
-use crate::database::{Database, Sql, transaction};
-use crate::line::{Freed, Line, Standing, parsed};
-use crate::time::{Time, between, nanos};
-use crate::wake::{Ring, Wake};
+use crate::connection::{Database, Shared};
+use crate::error::Sql;
+use crate::schema::Schema;
+use crate::time::{Time, nanos};
+use crate::view;
+use crate::wake::{Wake, Wakeup};
 use lockkeeper_core::{
-    Abilities, Ahead, Claim, ClaimId, ClaimView, Clock, Demand, Holder, Joined, Kept, Left, LockName,
-    LockView, Moment, Place, Queue, Renewal, Result, Shape, Token, grant,
+    Abilities, Ahead, Claim, ClaimId, Clock, Demand, Holder, Joined, Kept, Left, LockName, LockView, Moment,
+    Place, Queue, Renewal, Result, Shape, Token, grant,
 };
 use rusqlite::Connection;
 use std::collections::HashMap;
@@ -17,22 +20,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
-pub(crate) const SCHEMA: &str = include_str!("sql/queue/schema.sql");
-const FORGET_ALL: &str = include_str!("sql/queue/forget_all.sql");
-const REMOVE: &str = include_str!("sql/queue/remove.sql");
+pub(crate) const SCHEMA: Schema = Schema {
+    style: "queue",
+    create: include_str!("sql/queue.sql"),
+    steps: &["ALTER TABLE lockkeeper_claims ADD COLUMN granted_at INTEGER"],
+    forget_all: "DELETE FROM lockkeeper_claims",
+};
 
-/// How often each engine looks for claims that died in locks nobody has asked for since.
+const JOIN: &str = include_str!("sql/join.sql");
+const REMOVE: &str = "DELETE FROM lockkeeper_claims WHERE lock = ?1 AND place = ?2";
+const KEEP: &str = "UPDATE lockkeeper_claims SET expires_at = ?1 WHERE lock = ?2 AND place = ?3";
+const SHRINK: &str = "UPDATE lockkeeper_claims SET demand = ?1 WHERE lock = ?2 AND place = ?3";
+const GRANT: &str = "UPDATE lockkeeper_claims SET granted_at = ?1 WHERE lock = ?2 AND place = ?3";
+/// Locks with claims that have expired.
+const ABANDONED: &str = "SELECT DISTINCT lock FROM lockkeeper_claims WHERE expires_at <= ?1 LIMIT 1000";
+
+/// How often each engine looks for claims that expired in locks which nobody has requested since.
 const CLEAN_EVERY: Duration = Duration::from_secs(30);
 
-/// How long to try what is not bound to a claim's TTL.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The limit of a request that is not bound to a claim's TTL.
+const LIMIT: Duration = Duration::from_secs(2);
 
 /// Queues in a database file.
 #[derive(Debug)]
 pub(crate) struct SqliteQueue {
     database: Database,
     wake: Arc<Wake>,
-    /// When the cleaner is due.
+    /// When to clean up next.
     clean_at: AtomicI64,
 }
 
@@ -46,44 +60,46 @@ struct Look {
 /// What a look without the write lock found.
 enum Glance {
     Seen(Look),
-    /// Somebody ahead seems to be dead; only a transaction that has the write lock may act on it.
-    Dead,
+    /// A claim ahead has expired; only a transaction that has the write lock may act on it.
+    Expired,
     Gone,
 }
 
 impl SqliteQueue {
     /// Opens the file. Blocks.
     pub(crate) fn open(config: &Config, ttl: Duration) -> Result<Self> {
-        let database = Database::open(config, SCHEMA, FORGET_ALL, ttl.max(PATIENCE))?;
-        let wake = Arc::new(Wake::open(&config.path)?);
-        let database = database.with_wake(Arc::clone(&wake));
+        let database = Database::open(config, &SCHEMA, ttl.max(LIMIT))?;
+        let wake = Arc::new(Wake::open(&config.path, &database.worker)?);
+        database.wake_through(Arc::clone(&wake));
         Ok(Self { database, wake, clean_at: AtomicI64::new(0) })
     }
 
-    /// A look at the claim's place, which buries the dead ahead of it if there are any.
+    /// A look at the claim's place, which removes expired claims ahead of it.
     async fn look(&self, claim: &Claim) -> Result<Look> {
         let doing = "look at the queue";
-        let lock = claim.name.as_str();
-        let glance = self.database.run(doing, limit(claim), |connection, database| {
-            Ok(glance(&Line::read(connection, lock)?, claim, &database.time))
+        let own = claim.clone();
+        let glance = self.database.request(doing, limit(claim), Kind::Read, move |connection, shared, _| {
+            Ok(glance(&Claims::read(connection, own.name.as_str())?, &own, &shared.time))
         });
         match glance.await? {
             Glance::Seen(look) => return Ok(look),
             Glance::Gone => return Err(claim.gone()),
-            Glance::Dead => {}
+            Glance::Expired => {}
         }
-        let (line, rings) = self
-            .database
-            .run(doing, limit(claim), |connection, database| {
-                transaction(connection, || bury(connection, &database.time, lock))
-            })
-            .await?;
-        self.wake.ring(&rings);
-        let index = line.find(claim.id).ok_or_else(|| claim.gone())?;
-        Ok(look_from(&line, index, claim, &self.database.time))
+        let own = claim.clone();
+        let look = self.database.request(
+            doing,
+            limit(claim),
+            Kind::Transaction,
+            move |connection, shared, wakeups| {
+                let claims = remove_expired(connection, &shared.time, own.name.as_str(), wakeups)?;
+                Ok(claims.find(own.id).map(|index| look_from(&claims, index, &own, &shared.time)))
+            },
+        );
+        look.await?.ok_or_else(|| claim.gone())
     }
 
-    /// Removes a claim; answers whether it was alive. Wakes who fits now.
+    /// Removes a claim and wakes those that fit now.
     async fn remove(
         &self,
         doing: &'static str,
@@ -92,72 +108,88 @@ impl SqliteQueue {
         id: ClaimId,
     ) -> Result<Left> {
         let name = name.clone();
-        let ask = Ask::transaction(move |connection, database, rings| {
-            remove(connection, &database.time, name.as_str(), id, rings)
-        });
-        let alive = self.database.write(doing, limit, ask).await?;
-        Ok(if alive { Left::Left } else { Left::NotThere })
+        let removed =
+            self.database.request(doing, limit, Kind::Transaction, move |connection, shared, wakeups| {
+                remove(connection, &shared.time, name.as_str(), id, wakeups)
+            });
+        Ok(if removed.await? { Left::Left } else { Left::NotThere })
     }
 
-    /// Buries the dead of locks that nobody has asked for since, from time to time.
-    async fn clean(&self) {
-        let now = self.database.time.now();
+    /// Removes expired claims of locks that nobody has requested since, from time to time. The renewal that brought us here
+    /// does not wait for it.
+    fn clean(&self) {
+        let now = self.database.shared.time.now();
         let due = self.clean_at.load(Relaxed);
         let next = now.saturating_add(nanos(CLEAN_EVERY));
-        if now < due || self.clean_at.compare_exchange(due, next, Relaxed, Relaxed).is_err() {
-            return;
-        }
-        // Tried once only: the renewal that brought us here must not wait for it.
-        let cleaned = self.database.run("clean up", Duration::ZERO, clean);
-        match cleaned.await {
-            Ok(rings) => self.wake.ring(&rings),
-            Err(error) => tracing::debug!(%error, "could not clean up; the next round will"),
+        if now >= due && self.clean_at.compare_exchange(due, next, Relaxed, Relaxed).is_ok() {
+            self.database.later("clean up", Kind::Read, clean);
         }
     }
 }
 
-/// No call may take so long that the claim's TTL is at risk.
+/// No request may take so long that the claim's TTL is at risk.
 fn limit(claim: &Claim) -> Duration {
     claim.ttl / 4
 }
 
-fn glance(line: &Line, claim: &Claim, time: &Time) -> Glance {
-    let Some(index) = line.find(claim.id) else { return Glance::Gone };
+fn glance(claims: &Claims, claim: &Claim, time: &Time) -> Glance {
+    let Some(index) = claims.find(claim.id) else { return Glance::Gone };
     let now = time.now();
-    if line.0[..=index].iter().any(|standing| standing.expires_at <= now) {
-        return Glance::Dead;
+    if claims.0[..=index].iter().any(|row| row.expires_at <= now) {
+        return Glance::Expired;
     }
-    Glance::Seen(look_from(line, index, claim, time))
+    Glance::Seen(look_from(claims, index, claim, time))
 }
 
-fn look_from(line: &Line, index: usize, claim: &Claim, time: &Time) -> Look {
-    let weights = line.weights_ahead(index);
+fn look_from(claims: &Claims, index: usize, claim: &Claim, time: &Time) -> Look {
+    let weights = claims.weights_ahead(index);
     let blockers = grant::blockers(&weights, claim.demand.weight(), claim.demand.limit());
-    let expiries = blockers.iter().map(|blocker| time.moment(line.0[*blocker].expires_at));
+    let expiries = blockers.iter().map(|blocker| time.moment(claims.0[*blocker].expires_at));
     Look { ahead: Ahead(weights.iter().sum()), blocked_until: expiries.min().unwrap_or(Moment::NEVER) }
 }
 
-/// Reads a queue and removes its dead, for good (Law 2). In a transaction only: a renewal under way has either been
+/// Reads a queue and removes what has expired, for good (Law 2). In a transaction only: a renewal under way has either been
 /// committed and is seen, or will find nothing.
-fn bury(connection: &Connection, time: &Time, lock: &str) -> Sql<(Line, Vec<Ring>)> {
-    let mut line = Line::read(connection, lock)?;
-    let dead = line.take_dead(time.now());
+fn remove_expired(
+    connection: &Connection,
+    time: &Time,
+    lock: &str,
+    wakeups: &mut Vec<Wakeup>,
+) -> Sql<Claims> {
+    let mut claims = Claims::read(connection, lock)?;
+    let dead = claims.take_dead(time.now());
     if dead.is_empty() {
-        return Ok((line, Vec::new()));
+        return Ok(claims);
     }
     let mut remove = connection.prepare_cached(REMOVE)?;
     for claim in &dead {
         remove.execute((lock, claim.place))?;
     }
     let freed: Vec<Freed> = dead.iter().map(freed).collect();
-    let mut rings = line.newly_fitting(&freed);
-    // The dead are told, too, in case one of them still waits.
-    rings.extend(dead.iter().map(Standing::ring));
-    Ok((line, rings))
+    let_in(connection, time, lock, &claims, &freed, wakeups)?;
+    // The dead are woken, too, in case one of them still waits.
+    wakeups.extend(dead.iter().map(ClaimRow::wakeup));
+    Ok(claims)
 }
 
-fn freed(claim: &Standing) -> Freed {
+fn freed(claim: &ClaimRow) -> Freed {
     Freed { place: claim.place, weight: claim.demand.weight() }
+}
+
+/// Marks the claims that fit now and did not before as granted, and wakes them.
+fn let_in(
+    connection: &Connection,
+    time: &Time,
+    lock: &str,
+    claims: &Claims,
+    freed: &[Freed],
+    wakeups: &mut Vec<Wakeup>,
+) -> Sql<()> {
+    for claim in claims.newly_fitting(freed) {
+        connection.prepare_cached(GRANT)?.execute((time.now(), lock, claim.place))?;
+        wakeups.push(claim.wakeup());
+    }
+    Ok(())
 }
 
 /// What a join did.
@@ -168,150 +200,125 @@ enum Entered {
 
 fn join(
     connection: &Connection,
-    database: &Database,
+    shared: &Shared,
     claim: &Claim,
-    wake: &str,
-    rings: &mut Vec<Ring>,
+    address: &str,
+    wakeups: &mut Vec<Wakeup>,
 ) -> Sql<Entered> {
     let lock = claim.name.as_str();
-    let time = &database.time;
-    let (line, freed) = bury(connection, time, lock)?;
-    rings.extend(freed);
-    if let Some(index) = line.find(claim.id) {
-        return Ok(Entered::Joined(joined(line.0[index].place, &line.0[..index])));
+    let time = &shared.time;
+    let claims = remove_expired(connection, time, lock, wakeups)?;
+    if let Some(index) = claims.find(claim.id) {
+        return Ok(Entered::Joined(joined(claims.0[index].place, &claims.0[..index])));
     }
-    if let Some(oldest) = line.0.first()
+    if let Some(oldest) = claims.0.first()
         && oldest.demand.shape() != claim.demand.shape()
     {
         return Ok(Entered::Refused(oldest.demand.shape()));
     }
     // Law 1: behind everybody, whatever the clock says.
-    let place = database.numbers.next(connection, time)?.max(line.0.last().map_or(0, |last| last.place + 1));
+    let behind = claims.0.last().map_or(0, |last| last.place + 1);
+    let joined = joined(shared.tokens.next(connection, time)?.max(behind), &claims.0);
+    let fits = grant::fits(joined.ahead.0, claim.demand.weight(), claim.demand.limit());
     let now = time.now();
     let Holder { text, host, pid } = claim.holder.as_ref();
-    connection.prepare_cached(include_str!("sql/queue/join.sql"))?.execute((
+    connection.prepare_cached(JOIN)?.execute((
         lock,
-        place,
+        joined.place.0.cast_signed(),
         claim.id.to_string(),
         claim.demand.to_string(),
         text,
         host,
         pid,
-        wake,
+        address,
         now,
+        fits.then_some(now),
         now.saturating_add(nanos(claim.ttl)),
     ))?;
-    Ok(Entered::Joined(joined(place, &line.0)))
+    Ok(Entered::Joined(joined))
 }
 
-fn joined(place: i64, ahead: &[Standing]) -> Joined {
+fn joined(place: i64, ahead: &[ClaimRow]) -> Joined {
     let number = place.unsigned_abs();
     let ahead = ahead.iter().map(|claim| claim.demand.weight()).sum();
     Joined { place: Place(number), token: Token(number), ahead: Ahead(ahead), lifeline: None }
 }
 
-/// Deletes a claim; answers whether it was there and alive, and who fits now.
-fn remove(connection: &Connection, time: &Time, lock: &str, id: ClaimId, rings: &mut Vec<Ring>) -> Sql<bool> {
-    let mut line = Line::read(connection, lock)?;
-    let Some(index) = line.find(id) else { return Ok(false) };
-    let removed = line.0.remove(index);
+/// Deletes a claim; says whether it was there and alive.
+fn remove(
+    connection: &Connection,
+    time: &Time,
+    lock: &str,
+    id: ClaimId,
+    wakeups: &mut Vec<Wakeup>,
+) -> Sql<bool> {
+    let mut claims = Claims::read(connection, lock)?;
+    let Some(index) = claims.find(id) else { return Ok(false) };
+    let removed = claims.0.remove(index);
     connection.prepare_cached(REMOVE)?.execute((lock, removed.place))?;
-    rings.extend(line.newly_fitting(&[freed(&removed)]));
-    // Whoever still waits with this claim learns that it is gone: it may have been evicted.
-    rings.push(removed.ring());
+    let_in(connection, time, lock, &claims, &[freed(&removed)], wakeups)?;
+    // The claim itself may still wait: it may have been evicted.
+    wakeups.push(removed.wakeup());
     Ok(removed.expires_at > time.now())
 }
 
-fn shrink(connection: &Connection, time: &Time, claim: &Claim, to: Demand) -> Sql<Option<Vec<Ring>>> {
+/// Lets a claim take less room; says whether it was there and alive.
+fn shrink(
+    connection: &Connection,
+    time: &Time,
+    claim: &Claim,
+    to: Demand,
+    wakeups: &mut Vec<Wakeup>,
+) -> Sql<bool> {
     let lock = claim.name.as_str();
-    let mut line = Line::read(connection, lock)?;
+    let mut claims = Claims::read(connection, lock)?;
     let now = time.now();
-    let Some(index) = line.find(claim.id).filter(|index| line.0[*index].expires_at > now) else {
-        return Ok(None);
+    let Some(index) = claims.find(claim.id).filter(|index| claims.0[*index].expires_at > now) else {
+        return Ok(false);
     };
-    let standing = &mut line.0[index];
-    connection.prepare_cached(include_str!("sql/queue/shrink.sql"))?.execute((
-        to.to_string(),
-        lock,
-        standing.place,
-    ))?;
-    let weight = standing.demand.weight().saturating_sub(to.weight());
-    standing.demand = to;
-    let freed = Freed { place: standing.place, weight };
-    Ok(Some(line.newly_fitting(&[freed])))
+    let row = &mut claims.0[index];
+    connection.prepare_cached(SHRINK)?.execute((to.to_string(), lock, row.place))?;
+    let freed = Freed { place: row.place, weight: row.demand.weight().saturating_sub(to.weight()) };
+    row.demand = to;
+    let_in(connection, time, lock, &claims, &[freed], wakeups)?;
+    Ok(true)
 }
 
 fn keep(connection: &Connection, time: &Time, renewals: &[Renewal]) -> Sql<Vec<ClaimId>> {
     // Read after the transaction has begun: a time read before might be older than somebody's look, and revive a claim
     // whose successor holds (Law 2).
     let now = time.now();
-    let mut keep = connection.prepare_cached(include_str!("sql/queue/keep.sql"))?;
+    let mut keep = connection.prepare_cached(KEEP)?;
     let mut dead = Vec::new();
     // Each queue is read once, however many of our claims stand in it.
-    let mut lines: HashMap<&str, HashMap<ClaimId, Standing>> = HashMap::new();
+    let mut queues: HashMap<&str, HashMap<ClaimId, ClaimRow>> = HashMap::new();
     for Renewal { claim, ttl } in renewals {
         let lock = claim.name.as_str();
-        let line = match lines.entry(lock) {
+        let queue = match queues.entry(lock) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
-                let line = Line::read(connection, lock)?;
-                new.insert(line.0.into_iter().map(|standing| (standing.id, standing)).collect())
+                let claims = Claims::read(connection, lock)?;
+                new.insert(claims.0.into_iter().map(|row| (row.id, row)).collect())
             }
         };
-        match line.get(&claim.id).filter(|standing| standing.expires_at > now) {
-            Some(standing) => drop(keep.execute((now.saturating_add(nanos(*ttl)), lock, standing.place))?),
+        match queue.get(&claim.id).filter(|row| row.expires_at > now) {
+            Some(row) => drop(keep.execute((now.saturating_add(nanos(*ttl)), lock, row.place))?),
             None => dead.push(claim.id),
         }
     }
     Ok(dead)
 }
 
-fn clean(connection: &Connection, database: &Database) -> Sql<Vec<Ring>> {
-    let time = &database.time;
+fn clean(connection: &Connection, shared: &Shared, wakeups: &mut Vec<Wakeup>) -> Sql<()> {
     // Read first: mostly there is nothing to do, and then nobody has to wait for us.
-    let mut abandoned = connection.prepare_cached(include_str!("sql/queue/abandoned.sql"))?;
-    let locks = abandoned.query_map([time.now()], |row| row.get(0))?.collect::<Sql<Vec<String>>>()?;
-    let mut rings = Vec::new();
+    let mut abandoned = connection.prepare_cached(ABANDONED)?;
+    let locks = abandoned.query_map([shared.time.now()], |row| row.get(0))?.collect::<Sql<Vec<String>>>()?;
     for lock in locks {
-        rings.extend(transaction(connection, || bury(connection, time, &lock))?.1);
+        crate::connection::transaction(connection, || {
+            remove_expired(connection, &shared.time, &lock, wakeups)
+        })?;
     }
-    Ok(rings)
-}
-
-fn list(connection: &Connection, time: &Time, prefix: &str, at_most: usize) -> Sql<Vec<LockView>> {
-    let now = time.now();
-    let mut list = connection.prepare_cached(include_str!("sql/queue/list.sql"))?;
-    let mut rows = list.query([prefix])?;
-    let mut locks: Vec<(String, Vec<ClaimView>)> = Vec::new();
-    while let Some(row) = rows.next()? {
-        let lock: String = row.get(0)?;
-        if !lock.starts_with(prefix) {
-            break;
-        }
-        let expires_at: i64 = row.get(8)?;
-        if expires_at <= now {
-            continue;
-        }
-        if locks.last().is_none_or(|(name, _)| *name != lock) {
-            if locks.len() == at_most {
-                break;
-            }
-            locks.push((lock, Vec::new()));
-        }
-        if let Some((_, claims)) = locks.last_mut() {
-            claims.push(ClaimView {
-                id: row.get(2)?,
-                standing: lockkeeper_core::Standing::Waits,
-                demand: parsed(row, 3)?,
-                holder: Holder { text: row.get(4)?, host: row.get(5)?, pid: row.get(6)? },
-                token: Some(Token(row.get::<_, i64>(1)?.unsigned_abs())),
-                age: Some(between(row.get(7)?, now)),
-                ttl_left: Some(between(now, expires_at)),
-                foreign: false,
-            });
-        }
-    }
-    Ok(locks.into_iter().map(|(name, claims)| LockView::from_queue(name, claims)).collect())
+    Ok(())
 }
 
 impl Queue for SqliteQueue {
@@ -328,38 +335,43 @@ impl Queue for SqliteQueue {
     }
 
     async fn join(&self, claim: &Claim) -> Result<Joined> {
-        let (owned, wake) = (claim.clone(), Arc::clone(&self.wake));
-        let ask = Ask::transaction(move |connection, database, rings| {
-            join(connection, database, &owned, &wake.address, rings)
-        });
-        match self.database.write("join the queue", limit(claim), ask).await? {
+        let (own, wake) = (claim.clone(), Arc::clone(&self.wake));
+        let entered = self.database.request(
+            "join the queue",
+            limit(claim),
+            Kind::Transaction,
+            move |connection, shared, wakeups| join(connection, shared, &own, &wake.address, wakeups),
+        );
+        match entered.await? {
             Entered::Joined(joined) => Ok(joined),
             Entered::Refused(ruling) => Err(claim.check_shape(ruling).err().unwrap_or_else(|| claim.gone())),
         }
     }
 
     async fn changed(&self, claim: &Claim, _: Place, seen: Ahead) -> Result<Ahead> {
-        let bell = self.wake.bell(claim.id);
+        let waiter = self.wake.waiter(claim.id);
         loop {
             let look = self.look(claim).await?;
             if look.ahead < seen {
                 return Ok(look.ahead);
             }
-            // The expiry of whoever blocks is the slow poll beneath the bell, too.
+            // The expiry of the blocker is the slow poll beneath the wake-up, too.
             tokio::select! {
-                () = bell.rung() => {}
+                () = waiter.woken() => {}
                 () = self.clock().sleep_until(look.blocked_until) => {}
             }
         }
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
-        let shortest = renewals.iter().map(|renewal| renewal.claim.ttl).min().unwrap_or(PATIENCE);
-        let dead = self.database.run("renew", shortest / 4, |connection, database| {
-            transaction(connection, || keep(connection, &database.time, renewals))
-        });
+        let shortest = renewals.iter().map(|renewal| renewal.claim.ttl).min().unwrap_or(LIMIT);
+        let renewals = renewals.to_vec();
+        let dead =
+            self.database.request("renew", shortest / 4, Kind::Transaction, move |connection, shared, _| {
+                keep(connection, &shared.time, &renewals)
+            });
         let dead = dead.await?;
-        self.clean().await;
+        self.clean();
         Ok(Kept { dead, as_of: None })
     }
 
@@ -368,27 +380,29 @@ impl Queue for SqliteQueue {
     }
 
     async fn shrink(&self, claim: &Claim, to: Demand) -> Result<()> {
-        let shrunk = self.database.run("downgrade", limit(claim), |connection, database| {
-            transaction(connection, || shrink(connection, &database.time, claim, to))
-        });
-        let rings = shrunk.await?.ok_or_else(|| claim.gone())?;
-        self.wake.ring(&rings);
-        Ok(())
+        let own = claim.clone();
+        let shrunk = self.database.request(
+            "downgrade",
+            limit(claim),
+            Kind::Transaction,
+            move |connection, shared, wakeups| shrink(connection, &shared.time, &own, to, wakeups),
+        );
+        if shrunk.await? { Ok(()) } else { Err(claim.gone()) }
     }
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
-        self.database
-            .run("list locks", PATIENCE, |connection, database| {
-                list(connection, &database.time, prefix, at_most)
-            })
-            .await
+        let prefix = prefix.to_owned();
+        let list = self.database.request("list locks", LIMIT, Kind::Read, move |connection, shared, _| {
+            view::queues(connection, &shared.time, &prefix, at_most)
+        });
+        list.await
     }
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
-        Ok(self.remove("evict a claim", PATIENCE, name, id).await? == Left::Left)
+        Ok(self.remove("evict a claim", LIMIT, name, id).await? == Left::Left)
     }
 
     async fn close(&self) {
-        self.wake.close();
+        self.wake.close().await;
     }
 }

@@ -1,26 +1,43 @@
 //! The style 'row': inserting a row under the lock's unique name is locking, deleting it is unlocking.
 
+use crate::batch::Kind;
 use crate::config::Config;
-use crate::crowd::Ask;
-use crate::database::{Database, Sql, transaction};
+use crate::connection::{Database, Shared};
+use crate::error::Sql;
+use crate::schema::Schema;
 use crate::time::{Time, between, nanos};
+use crate::view;
 use lockkeeper_core::{
-    Abilities, Answer, Claim, ClaimId, ClaimView, Clock, Demand, Grant, Holder, Kept, Left, LockName,
-    LockView, Race, Renewal, Result, Standing, Token,
+    Abilities, Answer, Claim, ClaimId, Clock, Grant, Holder, Kept, Left, LockName, LockView, Race, Renewal,
+    Result, Token,
 };
 use rand::RngExt as _;
 use rusqlite::{Connection, OptionalExtension as _};
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-pub(crate) const SCHEMA: &str = include_str!("sql/row/schema.sql");
-const FORGET_ALL: &str = include_str!("sql/row/forget_all.sql");
+pub(crate) const SCHEMA: Schema = Schema {
+    style: "row",
+    create: include_str!("sql/row.sql"),
+    steps: &[],
+    forget_all: "DELETE FROM lockkeeper_rows",
+};
+
+const LOOK: &str = "SELECT id, token, expires_at FROM lockkeeper_rows WHERE lock = ?1";
+const ATTEMPT: &str = include_str!("sql/attempt.sql");
+const REMOVE: &str = "DELETE FROM lockkeeper_rows WHERE lock = ?1";
+/// Law 2: an expired row is not found, so it is never revived.
+const KEEP: &str =
+    "UPDATE lockkeeper_rows SET expires_at = ?1 WHERE lock = ?2 AND id = ?3 AND expires_at > ?4";
+/// Only the claim's own row (Q7), and only if it is still alive.
+const LEAVE: &str = "DELETE FROM lockkeeper_rows WHERE lock = ?1 AND id = ?2 AND expires_at > ?3";
+const CLEAN: &str = "DELETE FROM lockkeeper_rows WHERE expires_at <= ?1";
 
 /// How often each engine looks for rows whose owners died.
 const CLEAN_EVERY: Duration = Duration::from_secs(30);
 
-/// How long to try what is not bound to a claim's TTL.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The limit of a request that is not bound to a claim's TTL.
+const LIMIT: Duration = Duration::from_secs(2);
 
 /// The mean pause of a lone waiter before it tries again.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -31,33 +48,26 @@ pub(crate) struct SqliteRows {
     database: Database,
     /// How many claims of this engine wait. The more, the rarer each one tries, so that all together cost little.
     waiting: AtomicU32,
-    /// When the cleaner is due.
+    /// When to clean up next.
     clean_at: AtomicI64,
 }
 
 impl SqliteRows {
     /// Opens the file. Blocks.
     pub(crate) fn open(config: &Config, ttl: Duration) -> Result<Self> {
-        let database = Database::open(config, SCHEMA, FORGET_ALL, ttl.max(PATIENCE))?;
+        let database = Database::open(config, &SCHEMA, ttl.max(LIMIT))?;
         Ok(Self { database, waiting: AtomicU32::new(0), clean_at: AtomicI64::new(0) })
     }
 
-    /// The cleaner: deletes the rows of owners that died, from time to time.
-    async fn clean(&self) {
-        let now = self.database.time.now();
+    /// Deletes the rows of owners that died, from time to time. The renewal that brought us here does not wait for it.
+    fn clean(&self) {
+        let now = self.database.shared.time.now();
         let due = self.clean_at.load(Relaxed);
         let next = now.saturating_add(nanos(CLEAN_EVERY));
-        if now < due || self.clean_at.compare_exchange(due, next, Relaxed, Relaxed).is_err() {
-            return;
-        }
-        // Tried once only: the renewal that brought us here must not wait for it.
-        let cleaned = self.database.run("clean up", Duration::ZERO, |connection, database| {
-            transaction(connection, || {
-                connection.prepare_cached(include_str!("sql/row/clean.sql"))?.execute([database.time.now()])
-            })
-        });
-        if let Err(error) = cleaned.await {
-            tracing::debug!(%error, "could not clean up; the next round will");
+        if now >= due && self.clean_at.compare_exchange(due, next, Relaxed, Relaxed).is_ok() {
+            self.database.later("clean up", Kind::Transaction, |connection, shared, _| {
+                connection.prepare_cached(CLEAN)?.execute([shared.time.now()])
+            });
         }
     }
 
@@ -69,10 +79,9 @@ impl SqliteRows {
         id: ClaimId,
     ) -> Result<Left> {
         let (name, id) = (name.clone(), id.to_string());
-        let ask = Ask::statement(move |connection, database, _| {
-            remove(connection, &database.time, name.as_str(), &id)
+        let removed = self.database.request(doing, limit, Kind::Statement, move |connection, shared, _| {
+            remove(connection, &shared.time, name.as_str(), &id)
         });
-        let removed = self.database.write(doing, limit, ask);
         Ok(if removed.await? { Left::Left } else { Left::NotThere })
     }
 }
@@ -93,7 +102,7 @@ impl Drop for Waiter<'_> {
     }
 }
 
-/// No call may take so long that the claim's TTL is at risk.
+/// No request may take so long that the claim's TTL is at risk.
 fn limit(claim: &Claim) -> Duration {
     claim.ttl / 4
 }
@@ -106,7 +115,7 @@ struct Held {
 }
 
 fn look(connection: &Connection, lock: &str, id: &str) -> Sql<Option<Held>> {
-    let mut look = connection.prepare_cached(include_str!("sql/row/look.sql"))?;
+    let mut look = connection.prepare_cached(LOOK)?;
     let held = look.query_row([lock], |row| {
         let token: i64 = row.get(1)?;
         Ok(Held {
@@ -119,7 +128,7 @@ fn look(connection: &Connection, lock: &str, id: &str) -> Sql<Option<Held>> {
 }
 
 impl Held {
-    /// What the living row answers to an attempt (Law 4: our own is found again).
+    /// What an attempt finds at a living row (Law 4: our own is found again).
     fn answer(&self, now: i64) -> Answer {
         match self.by_us {
             true => Answer::Granted(Grant { token: self.token }),
@@ -128,30 +137,30 @@ impl Held {
     }
 }
 
-fn attempt(connection: &Connection, database: &Database, claim: &Claim, thread: &str) -> Sql<Answer> {
+fn attempt(connection: &Connection, shared: &Shared, claim: &Claim, thread: &str) -> Sql<Answer> {
     let (lock, id) = (claim.name.as_str(), claim.id.to_string());
-    let time = &database.time;
+    let time = &shared.time;
     // Both clocks are read while we have the write lock: the token is larger than every earlier one, and an owner
     // whose renewal was committed in time is seen as alive.
-    let (token, now) = (database.numbers.next(connection, time)?, time.now());
+    let (token, now) = (shared.tokens.next(connection, time)?, time.now());
     let Holder { text, host, pid } = claim.holder.as_ref();
     let expires_at = now.saturating_add(nanos(claim.ttl));
     let row = (lock, token, &id, text, host, pid, thread, now, expires_at);
-    let mut insert = connection.prepare_cached(include_str!("sql/row/attempt.sql"))?;
+    let mut insert = connection.prepare_cached(ATTEMPT)?;
     if insert.execute(row)? == 0 {
-        // Somebody's row is there.
+        // There is a row.
         if let Some(held) = look(connection, lock, &id)?.filter(|held| held.expires_at > now) {
             return Ok(held.answer(now));
         }
-        connection.prepare_cached(include_str!("sql/row/bury.sql"))?.execute([lock])?;
+        connection.prepare_cached(REMOVE)?.execute([lock])?;
         insert.execute(row)?;
     }
     Ok(Answer::Granted(Grant { token: Token(token.unsigned_abs()) }))
 }
 
-/// Deletes the claim's own row; answers whether it was alive.
+/// Deletes the claim's own row; says whether it was alive.
 fn remove(connection: &Connection, time: &Time, lock: &str, id: &str) -> Sql<bool> {
-    let mut leave = connection.prepare_cached(include_str!("sql/row/leave.sql"))?;
+    let mut leave = connection.prepare_cached(LEAVE)?;
     if leave.execute((lock, id, time.now()))? > 0 {
         return Ok(true);
     }
@@ -164,7 +173,7 @@ fn keep(connection: &Connection, time: &Time, renewals: &[Renewal]) -> Sql<Vec<C
     // Read after the transaction has begun: a time read before might be older than somebody's attempt, and revive a
     // row whose successor holds (Law 2).
     let now = time.now();
-    let mut keep = connection.prepare_cached(include_str!("sql/row/keep.sql"))?;
+    let mut keep = connection.prepare_cached(KEEP)?;
     let mut dead = Vec::new();
     for Renewal { claim, ttl } in renewals {
         let expires_at = now.saturating_add(nanos(*ttl));
@@ -175,36 +184,7 @@ fn keep(connection: &Connection, time: &Time, renewals: &[Renewal]) -> Sql<Vec<C
     Ok(dead)
 }
 
-fn list(connection: &Connection, time: &Time, prefix: &str, at_most: usize) -> Sql<Vec<LockView>> {
-    let now = time.now();
-    let mut list = connection.prepare_cached(include_str!("sql/row/list.sql"))?;
-    let mut rows = list.query([prefix])?;
-    let mut locks = Vec::new();
-    while let Some(row) = rows.next()? {
-        let lock: String = row.get(0)?;
-        if !lock.starts_with(prefix) || locks.len() == at_most {
-            break;
-        }
-        let expires_at: i64 = row.get(7)?;
-        if expires_at <= now {
-            continue;
-        }
-        let claim = ClaimView {
-            id: row.get(2)?,
-            standing: Standing::Holds,
-            demand: Demand::Exclusive,
-            holder: Holder { text: row.get(3)?, host: row.get(4)?, pid: row.get(5)? },
-            token: Some(Token(row.get::<_, i64>(1)?.unsigned_abs())),
-            age: Some(between(row.get(6)?, now)),
-            ttl_left: Some(between(now, expires_at)),
-            foreign: false,
-        };
-        locks.push(LockView { name: lock, claims: vec![claim] });
-    }
-    Ok(locks)
-}
-
-/// The thread that asks, for people who look: its name, or its number.
+/// The calling thread as shown to operators: its name, or its number.
 fn this_thread() -> String {
     let thread = std::thread::current();
     thread.name().map_or_else(|| format!("{:?}", thread.id()), str::to_owned)
@@ -225,9 +205,11 @@ impl Race for SqliteRows {
 
     async fn attempt(&self, claim: &Claim) -> Result<Answer> {
         let (limit, thread, claim) = (limit(claim), this_thread(), claim.clone());
-        let ask =
-            Ask::transaction(move |connection, database, _| attempt(connection, database, &claim, &thread));
-        self.database.write("take the lock", limit, ask).await
+        let attempt =
+            self.database.request("take the lock", limit, Kind::Transaction, move |connection, shared, _| {
+                attempt(connection, shared, &claim, &thread)
+            });
+        attempt.await
     }
 
     async fn changed(&self, _: &Claim, free_in: Option<Duration>) -> Result<()> {
@@ -239,12 +221,14 @@ impl Race for SqliteRows {
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
-        let shortest = renewals.iter().map(|renewal| renewal.claim.ttl).min().unwrap_or(PATIENCE);
-        let dead = self.database.run("renew", shortest / 4, |connection, database| {
-            transaction(connection, || keep(connection, &database.time, renewals))
-        });
+        let shortest = renewals.iter().map(|renewal| renewal.claim.ttl).min().unwrap_or(LIMIT);
+        let renewals = renewals.to_vec();
+        let dead =
+            self.database.request("renew", shortest / 4, Kind::Transaction, move |connection, shared, _| {
+                keep(connection, &shared.time, &renewals)
+            });
         let dead = dead.await?;
-        self.clean().await;
+        self.clean();
         Ok(Kept { dead, as_of: None })
     }
 
@@ -253,15 +237,15 @@ impl Race for SqliteRows {
     }
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
-        self.database
-            .run("list locks", PATIENCE, |connection, database| {
-                list(connection, &database.time, prefix, at_most)
-            })
-            .await
+        let prefix = prefix.to_owned();
+        let list = self.database.request("list locks", LIMIT, Kind::Read, move |connection, shared, _| {
+            view::rows(connection, &shared.time, &prefix, at_most)
+        });
+        list.await
     }
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
-        Ok(self.remove("evict a claim", PATIENCE, name, id).await? == Left::Left)
+        Ok(self.remove("evict a claim", LIMIT, name, id).await? == Left::Left)
     }
 
     async fn close(&self) {}

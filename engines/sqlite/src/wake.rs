@@ -1,9 +1,10 @@
-//! How a departure wakes the claims that now fit, and nobody else: a FIFO per engine, a bell per waiting claim.
+//! How a departure wakes the claims that now fit, and no others: a FIFO per engine, a notification per waiting claim.
 //!
-//! A waiter of this engine is rung in memory. One of another process is rung by writing its claim's id into the FIFO
+//! A waiter of this engine is notified in memory. One of another process is woken by writing its claim's id into the FIFO
 //! which that process reads, beside the database. So 200 idle waiters cost nothing, and a release costs one write.
 
-use lockkeeper_core::{ClaimId, Error, Result, background};
+use crate::error::ENGINE;
+use lockkeeper_core::{ClaimId, Error, Result, Worker, background};
 use rustix::fs::{FileType, Mode, OFlags, mknodat};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -14,54 +15,57 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 /// A FIFO that has no reader yet belongs to a process that is about to open it, unless it is this old.
-const NEWBORN: Duration = Duration::from_secs(60);
+const NEW: Duration = Duration::from_secs(60);
+
+/// How long [`Wake::close`] waits for the disk.
+const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// A claim to be woken, and the FIFO it is reached by.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ring {
+pub(crate) struct Wakeup {
     pub(crate) wake: String,
     pub(crate) id: ClaimId,
 }
 
-/// The bells of the claims that wait in this process.
+/// The claims of this engine that wait. The mutex is never held over a system call, since the background takes it.
 #[derive(Debug, Default)]
-struct Bells(Mutex<HashMap<ClaimId, Arc<Notify>>>);
+struct Waiters(Mutex<HashMap<ClaimId, Arc<Notify>>>);
 
-impl Bells {
+impl Waiters {
     fn lock(&self) -> MutexGuard<'_, HashMap<ClaimId, Arc<Notify>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ring(&self, id: ClaimId) {
-        if let Some(bell) = self.lock().get(&id) {
-            bell.notify_one();
+    fn notify(&self, id: ClaimId) {
+        if let Some(waiter) = self.lock().get(&id) {
+            waiter.notify_one();
         }
     }
 }
 
-/// One waiting claim's bell. To be hung up before the queue is looked at, so that no ring is missed.
+/// One waiting claim. To be made before the queue is looked at, so that no wake-up is missed.
 #[derive(Debug)]
-pub(crate) struct Bell<'a> {
-    bells: &'a Bells,
+pub(crate) struct Waiter<'a> {
+    waiters: &'a Waiters,
     id: ClaimId,
-    rung: Arc<Notify>,
+    notify: Arc<Notify>,
 }
 
-impl Bell<'_> {
-    /// Resolves when it is rung, also if that was before.
-    pub(crate) async fn rung(&self) {
-        self.rung.notified().await;
+impl Waiter<'_> {
+    /// Resolves when it is woken, also if that was before.
+    pub(crate) async fn woken(&self) {
+        self.notify.notified().await;
     }
 }
 
-impl Drop for Bell<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        let mut bells = self.bells.lock();
-        if bells.get(&self.id).is_some_and(|bell| Arc::ptr_eq(bell, &self.rung)) {
-            bells.remove(&self.id);
+        let mut waiters = self.waiters.lock();
+        if waiters.get(&self.id).is_some_and(|notify| Arc::ptr_eq(notify, &self.notify)) {
+            waiters.remove(&self.id);
         }
     }
 }
@@ -71,55 +75,59 @@ impl Drop for Bell<'_> {
 pub(crate) struct Wake {
     /// What the claims of this engine store, so that others find the FIFO.
     pub(crate) address: String,
-    bells: Arc<Bells>,
+    waiters: Arc<Waiters>,
     database: PathBuf,
-    reader: tokio::task::AbortHandle,
+    /// Ends the reader. The second half resolves when the FIFO is removed.
+    reader: Mutex<Option<(oneshot::Sender<()>, oneshot::Receiver<()>)>>,
 }
 
 impl Wake {
-    /// Makes the FIFO, reads it on the house's thread, and removes what dead processes left.
+    /// Makes the FIFO, reads it on the background runtime, and removes what dead processes left. Blocks.
     ///
     /// # Errors
     /// When the directory does not take a FIFO.
-    pub(crate) fn open(database: &Path) -> Result<Self> {
+    pub(crate) fn open(database: &Path, worker: &Worker) -> Result<Self> {
         let failed =
-            |error: std::io::Error| Error::permanent("sqlite", "make the FIFO that wakes waiters", error);
+            |error: std::io::Error| Error::permanent(ENGINE, "make the FIFO that wakes waiters", error);
         sweep(database);
         let address = ClaimId::random().to_string();
         let path = fifo(database, &address);
-        // It gets its name when it has a reader, so that nobody's sweep takes it for a dead process's.
-        let newborn = fifo(database, &format!("{address}.new"));
-        mknodat(rustix::fs::CWD, &newborn, FileType::Fifo, Mode::from_raw_mode(0o600), 0)
+        // It gets its name when it has a reader, so that no other process takes it for a dead one's.
+        let new = fifo(database, &format!("{address}.new"));
+        mknodat(rustix::fs::CWD, &new, FileType::Fifo, Mode::from_raw_mode(0o600), 0)
             .map_err(|error| failed(error.into()))?;
-        let opened = share(database, &newborn).and_then(|()| open_reader(&newborn));
-        let reader = opened.and_then(|reader| std::fs::rename(&newborn, &path).map(|()| reader));
-        let reader = reader.inspect_err(|_| drop(std::fs::remove_file(&newborn))).map_err(failed)?;
-        let bells = Arc::<Bells>::default();
-        let reader = background::handle().spawn(listen(reader, Arc::clone(&bells))).abort_handle();
-        Ok(Self { address, bells, database: database.to_owned(), reader })
+        let opened = share(database, &new).and_then(|()| open_reader(&new));
+        let reader = opened.and_then(|reader| std::fs::rename(&new, &path).map(|()| reader));
+        let reader = reader.inspect_err(|_| drop(std::fs::remove_file(&new))).map_err(failed)?;
+        let waiters = Arc::<Waiters>::default();
+        let ((end, ended), (removed, is_removed)) = (oneshot::channel(), oneshot::channel());
+        let fifo = Fifo { reader, path, worker: worker.clone(), removed };
+        background::handle().spawn(fifo.read(Arc::clone(&waiters), ended));
+        let reader = Mutex::new(Some((end, is_removed)));
+        Ok(Self { address, waiters, database: database.to_owned(), reader })
     }
 
-    /// Hangs up a claim's bell.
-    pub(crate) fn bell(&self, id: ClaimId) -> Bell<'_> {
-        let rung = Arc::<Notify>::default();
-        self.bells.lock().insert(id, Arc::clone(&rung));
-        Bell { bells: &self.bells, id, rung }
+    /// Registers a waiting claim.
+    pub(crate) fn waiter(&self, id: ClaimId) -> Waiter<'_> {
+        let notify = Arc::<Notify>::default();
+        self.waiters.lock().insert(id, Arc::clone(&notify));
+        Waiter { waiters: &self.waiters, id, notify }
     }
 
-    /// Wakes these claims, wherever they wait.
-    pub(crate) fn ring(&self, rings: &[Ring]) {
-        for (at, ring) in rings.iter().enumerate() {
-            if ring.wake == self.address {
-                self.bells.ring(ring.id);
-            } else if !rings[..at].iter().any(|earlier| earlier.wake == ring.wake) {
-                let ids = rings.iter().filter(|other| other.wake == ring.wake).map(|other| other.id);
-                self.send(&ring.wake, ids);
+    /// Wakes these claims, wherever they wait. Writes to the FIFOs of other processes, so it may wait for the disk.
+    pub(crate) fn wake(&self, wakeups: &[Wakeup]) {
+        for (at, wakeup) in wakeups.iter().enumerate() {
+            if wakeup.wake == self.address {
+                self.waiters.notify(wakeup.id);
+            } else if !wakeups[..at].iter().any(|earlier| earlier.wake == wakeup.wake) {
+                let ids = wakeups.iter().filter(|other| other.wake == wakeup.wake).map(|other| other.id);
+                self.send(&wakeup.wake, ids);
             }
         }
     }
 
-    /// Writes claims' ids into another engine's FIFO. A ring that is lost is made up for by the waiter itself, when
-    /// the expiry of the claim ahead comes that it last saw.
+    /// Writes claims' ids into another engine's FIFO. A wake-up that is lost is made up for by the waiter itself, when
+    /// the claim expires that blocked it at its last look.
     fn send(&self, address: &str, ids: impl Iterator<Item = ClaimId>) {
         use std::io::Write as _;
         let path = fifo(&self.database, address);
@@ -130,25 +138,45 @@ impl Wake {
         }
     }
 
-    /// Stops listening and removes the FIFO.
-    pub(crate) fn close(&self) {
-        self.reader.abort();
-        let _ = std::fs::remove_file(fifo(&self.database, &self.address));
+    /// Stops reading and removes the FIFO.
+    pub(crate) async fn close(&self) {
+        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((end, is_removed)) = reader {
+            drop(end);
+            let _ = tokio::time::timeout(CLOSE_LIMIT, is_removed).await;
+        }
     }
 }
 
-impl Drop for Wake {
-    fn drop(&mut self) {
-        self.close();
-    }
+/// The engine's own FIFO.
+struct Fifo {
+    reader: pipe::Receiver,
+    path: PathBuf,
+    worker: Worker,
+    removed: oneshot::Sender<()>,
 }
 
-/// Rings the bells of the claims whose ids arrive.
-async fn listen(mut fifo: pipe::Receiver, bells: Arc<Bells>) {
-    let mut id = [0; 16];
-    // Writers send whole ids at once, at most what a pipe takes in one piece, so they never mix.
-    while fifo.read_exact(&mut id).await.is_ok() {
-        bells.ring(ClaimId(u128::from_be_bytes(id)));
+impl Fifo {
+    /// Notifies the waiting claims whose ids arrive, until the engine ends. Then it is closed and removed on the engine's
+    /// thread, for either may wait for the disk.
+    async fn read(mut self, waiters: Arc<Waiters>, ended: oneshot::Receiver<()>) {
+        let mut id = [0; 16];
+        let read = async {
+            // Writers send whole ids at once, at most what a pipe takes in one piece, so they never mix.
+            while self.reader.read_exact(&mut id).await.is_ok() {
+                waiters.notify(ClaimId(u128::from_be_bytes(id)));
+            }
+        };
+        tokio::select! {
+            () = read => {}
+            _ = ended => {}
+        }
+        let Self { reader, path, worker, removed } = self;
+        worker.send(move || {
+            let _ = std::fs::remove_file(path);
+            drop(reader);
+            let _ = removed.send(());
+        });
     }
 }
 
@@ -166,14 +194,15 @@ fn share(database: &Path, fifo: &Path) -> std::io::Result<()> {
 }
 
 fn open_reader(path: &Path) -> std::io::Result<pipe::Receiver> {
-    // Open for writing, too, so that it does not end when the last writer closes it.
-    let nonblocking = OFlags::NONBLOCK.bits() as i32;
-    let file = File::options().read(true).write(true).custom_flags(nonblocking).open(path)?;
-    let _house = background::handle().enter();
+    // Without a time of access, which would be written to the disk by the background. Open for writing, too, so that it
+    // does not end when the last writer closes it.
+    let flags = (OFlags::NONBLOCK | OFlags::NOATIME).bits() as i32;
+    let file = File::options().read(true).write(true).custom_flags(flags).open(path)?;
+    let _background = background::handle().enter();
     pipe::Receiver::from_file(file)
 }
 
-/// Fails with ENXIO, instead of waiting, if nobody reads.
+/// Fails with ENXIO, instead of waiting, if there is no reader.
 fn open_writer(path: &Path) -> std::io::Result<File> {
     File::options().write(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)
 }
@@ -195,9 +224,9 @@ fn sweep(database: &Path) {
 }
 
 fn is_dead(fifo: &Path) -> bool {
-    let newborn = fifo.extension().is_some_and(|extension| extension == "new");
+    let is_new = fifo.extension().is_some_and(|extension| extension == "new");
     let age = fifo.metadata().and_then(|found| found.modified()).ok().and_then(|at| at.elapsed().ok());
-    if newborn && age.is_none_or(|age| age < NEWBORN) {
+    if is_new && age.is_none_or(|age| age < NEW) {
         return false;
     }
     let no_reader = rustix::io::Errno::NXIO.raw_os_error();

@@ -1,9 +1,9 @@
 //! What killed and stopped processes leave behind.
 
 use super::*;
+use crate::counter::{self, Counter};
 use crate::gate::{self, Entrance};
 use crate::look::{self, Verdict};
-use crate::numbers::{self, Numbers};
 
 #[tokio::test]
 async fn the_dead_ahead_are_passed_at_once() {
@@ -93,7 +93,7 @@ async fn tokens_grow_when_the_gate_is_damaged_or_deleted() {
 #[tokio::test]
 async fn a_new_gate_starts_behind_every_claim_that_stands() {
     let place = Place::new();
-    let ahead_of_time = numbers::wall_microseconds() * 2;
+    let ahead_of_time = counter::wall_microseconds() * 2;
     let _owner = place.plant(ahead_of_time, &mutex("m"), far(), true);
     assert_eq!(place.engine().join(&mutex("m")).await.unwrap().place.0, ahead_of_time + 1);
 }
@@ -102,9 +102,9 @@ async fn a_new_gate_starts_behind_every_claim_that_stands() {
 async fn after_a_start_of_the_machine_numbers_go_on_behind_the_reserve() {
     let place = Place::new();
     let before = place.engine().join(&mutex("m")).await.unwrap().token.0;
-    let gate = Numbers::decode(&std::fs::read(place.gate("m")).unwrap()).unwrap();
+    let gate = Counter::decode(&std::fs::read(place.gate("m")).unwrap()).unwrap();
     assert!(before < gate.next && gate.next <= gate.reserved);
-    let on_disk = Numbers { boot: gate.boot ^ 1, next: before - 1, ..gate };
+    let on_disk = Counter { boot: gate.boot ^ 1, next: before - 1, ..gate };
     std::fs::write(place.gate("m"), on_disk.encode()).unwrap();
     assert!(place.engine().join(&mutex("m")).await.unwrap().token.0 >= gate.reserved);
 }
@@ -129,7 +129,7 @@ async fn whoever_was_inside_a_gate_that_was_replaced_notices() {
     let (one, other) = (place.engine(), place.engine());
     one.join(&mutex("m")).await.unwrap();
     let hash = hash_of("m");
-    let shard = one.shards.of(hash).unwrap();
+    let shard = one.files.shards.of(hash).unwrap();
     let Entrance::Inside(mut inside) = gate::enter(&shard).unwrap() else { panic!("the gate is busy") };
     let place_before = inside.take_place(|| 0).unwrap();
     assert!(inside.is_the_gate().unwrap());
@@ -146,7 +146,7 @@ async fn whoever_stands_inside_a_replaced_gate_leaves_claims_in_the_making_alone
     let place = Place::new();
     let files = place.engine();
     files.join(&mutex("m")).await.unwrap();
-    let shard = files.shards.of(hash_of("m")).unwrap();
+    let shard = files.files.shards.of(hash_of("m")).unwrap();
     let Entrance::Inside(inside) = gate::enter(&shard).unwrap() else { panic!("the gate is busy") };
     let name = ClaimName { place: 1, hash: hash_of("m"), demand: Demand::Exclusive, id: ClaimId(5) };
     let making = shard.path.join(name.file_name());

@@ -3,7 +3,7 @@
 use super::*;
 use lockkeeper_core::{Left, Renewal};
 
-async fn is_dead(files: &Files, claim: &Claim) -> bool {
+async fn is_dead(files: &FileQueue, claim: &Claim) -> bool {
     let renewal = Renewal { claim: Arc::new(claim.clone()), ttl: claim.ttl };
     files.keep(&[renewal]).await.unwrap().dead == [claim.id]
 }

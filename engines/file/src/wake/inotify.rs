@@ -1,4 +1,4 @@
-//! One inotify instance per process, read on the house's thread, rings the bells of those who wait.
+//! One inotify instance per process, read on the background runtime, notifies those who wait.
 
 use lockkeeper_core::background;
 use rustix::fd::OwnedFd;
@@ -22,13 +22,16 @@ const MASK: WatchFlags = WatchFlags::CLOSE_WRITE
 
 const BUFFER_BYTES: usize = 4096;
 
-/// Who is to be told about one watched file. The same bell may be there twice.
-type Bells = Vec<Arc<Notify>>;
+/// Who waits for one watched file. The same waiter may be there twice.
+type Waiters = Vec<Arc<Notify>>;
 
 struct Instance {
     events: AsyncFd<OwnedFd>,
-    /// The mutex is held over adding and removing a watch, or one could remove what another just got to share.
-    bells: Mutex<HashMap<i32, Bells>>,
+    /// Held while a watch is added or removed, or one waiter could remove what another just got to share. Looking up a path
+    /// may wait for the disk, so the background never takes it.
+    changing: Mutex<()>,
+    /// Never held over a system call, since the background takes it.
+    waiters: Mutex<HashMap<i32, Waiters>>,
 }
 
 static INSTANCE: Mutex<Option<Arc<Instance>>> = Mutex::new(None);
@@ -40,11 +43,11 @@ fn instance() -> Result<Arc<Instance>, Errno> {
         return Ok(Arc::clone(instance));
     }
     let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-    let _on_house = background::handle().enter();
+    let _background = background::handle().enter();
     // Its successor is unsafe for the sake of types that could swap their descriptor; an `OwnedFd` cannot.
     #[allow(deprecated)]
     let events = AsyncFd::with_interest(events, Interest::READABLE).map_err(|_| Errno::NOMEM)?;
-    let instance = Arc::new(Instance { events, bells: Mutex::default() });
+    let instance = Arc::new(Instance { events, changing: Mutex::default(), waiters: Mutex::default() });
     background::handle().spawn(read_events(Arc::clone(&instance)));
     Ok(Arc::clone(slot.insert(instance)))
 }
@@ -55,7 +58,7 @@ async fn read_events(instance: Arc<Instance>) {
         let mut reader = inotify::Reader::new(instance.events.get_ref(), &mut buffer);
         loop {
             match reader.next() {
-                Ok(event) => instance.ring(event.wd(), event.events()),
+                Ok(event) => instance.notify(event.wd(), event.events()),
                 Err(Errno::INTR) => {}
                 Err(_) => break,
             }
@@ -65,25 +68,30 @@ async fn read_events(instance: Arc<Instance>) {
 }
 
 impl Instance {
-    fn bells(&self) -> MutexGuard<'_, HashMap<i32, Bells>> {
-        self.bells.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waiters(&self) -> MutexGuard<'_, HashMap<i32, Waiters>> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ring(&self, watch: i32, events: ReadFlags) {
-        let bells = self.bells();
+    fn changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn notify(&self, watch: i32, events: ReadFlags) {
+        let waiters = self.waiters();
         if events.contains(ReadFlags::QUEUE_OVERFLOW) {
-            // Events were dropped, nobody knows whose.
-            bells.values().flatten().for_each(|bell| bell.notify_one());
+            // Events were dropped, and nothing says whose.
+            waiters.values().flatten().for_each(|waiter| waiter.notify_one());
         } else {
-            bells.get(&watch).into_iter().flatten().for_each(|bell| bell.notify_one());
+            waiters.get(&watch).into_iter().flatten().for_each(|waiter| waiter.notify_one());
         }
     }
 
-    fn add(&self, path: PathBuf, bell: &Arc<Notify>) -> Result<Option<i32>, Errno> {
-        let mut bells = self.bells();
+    /// An event that comes before the waiter is entered is lost; the look that follows will see its cause.
+    fn add(&self, path: PathBuf, waiter: &Arc<Notify>) -> Result<Option<i32>, Errno> {
+        let _changing = self.changing();
         match inotify::add_watch(self.events.get_ref(), path, MASK) {
             Ok(watch) => {
-                bells.entry(watch).or_default().push(Arc::clone(bell));
+                self.waiters().entry(watch).or_default().push(Arc::clone(waiter));
                 Ok(Some(watch))
             }
             // It has left; the look that follows will see that.
@@ -92,45 +100,54 @@ impl Instance {
         }
     }
 
-    fn remove(&self, watch: i32, bell: &Arc<Notify>) {
-        let mut all = self.bells();
-        let Some(bells) = all.get_mut(&watch) else { return };
-        if let Some(index) = bells.iter().position(|other| Arc::ptr_eq(other, bell)) {
-            bells.swap_remove(index);
-        }
-        if bells.is_empty() {
-            all.remove(&watch);
+    fn remove(&self, watch: i32, waiter: &Arc<Notify>) {
+        let _changing = self.changing();
+        if self.remove_waiter(watch, waiter) {
             // Fails when the file is gone for good and the watch with it. Numbers are not used again soon.
             let _ = inotify::remove_watch(self.events.get_ref(), watch);
         }
+    }
+
+    /// Says whether it was the last one of the watch.
+    fn remove_waiter(&self, watch: i32, waiter: &Arc<Notify>) -> bool {
+        let mut all = self.waiters();
+        let Some(waiters) = all.get_mut(&watch) else { return false };
+        if let Some(index) = waiters.iter().position(|other| Arc::ptr_eq(other, waiter)) {
+            waiters.swap_remove(index);
+        }
+        let is_last = waiters.is_empty();
+        if is_last {
+            all.remove(&watch);
+        }
+        is_last
     }
 }
 
 /// A watch on some files.
 pub(crate) struct Watching {
     instance: Arc<Instance>,
-    bell: Arc<Notify>,
+    waiter: Arc<Notify>,
     watches: Vec<i32>,
 }
 
 impl Watching {
     pub(crate) fn on(paths: impl Iterator<Item = PathBuf>) -> Result<Self, Errno> {
-        let mut watching = Self { instance: instance()?, bell: Arc::default(), watches: Vec::new() };
+        let mut watching = Self { instance: instance()?, waiter: Arc::default(), watches: Vec::new() };
         for path in paths {
-            watching.watches.extend(watching.instance.add(path, &watching.bell)?);
+            watching.watches.extend(watching.instance.add(path, &watching.waiter)?);
         }
         Ok(watching)
     }
 
-    pub(crate) async fn rings(&self) {
-        self.bell.notified().await;
+    pub(crate) async fn changed(&self) {
+        self.waiter.notified().await;
     }
 }
 
 impl Drop for Watching {
     fn drop(&mut self) {
         for watch in &self.watches {
-            self.instance.remove(*watch, &self.bell);
+            self.instance.remove(*watch, &self.waiter);
         }
     }
 }

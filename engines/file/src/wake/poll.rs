@@ -1,14 +1,14 @@
-//! A paced poll, for systems that do not tell.
+//! A poll, for systems without notifications.
 
 use std::time::Duration;
 
-const PACE: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(10);
 
-/// Rings at every step.
-pub(crate) struct Pace;
+/// Resolves after every pause.
+pub(crate) struct Poll;
 
-impl Pace {
-    pub(crate) async fn rings(&mut self) {
-        tokio::time::sleep(PACE).await;
+impl Poll {
+    pub(crate) async fn changed(&mut self) {
+        tokio::time::sleep(PAUSE).await;
     }
 }

@@ -1,0 +1,10 @@
+//! The file engine with several processes and users: deaths, pauses, shared and foreign directories, full disks.
+
+#[path = "engine/directories.rs"]
+mod directories;
+#[path = "engine/hardship.rs"]
+mod hardship;
+#[path = "engine/processes.rs"]
+mod processes;
+#[path = "engine/support.rs"]
+mod support;

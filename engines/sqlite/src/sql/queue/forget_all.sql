@@ -1,2 +1,0 @@
--- The machine has booted since: every claim is dead.
-DELETE FROM lockkeeper_claims;

@@ -1,1 +1,0 @@
-UPDATE lockkeeper_counter SET horizon = ?1 WHERE style = ?2;

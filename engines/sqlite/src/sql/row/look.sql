@@ -1,1 +1,0 @@
-SELECT id, token, expires_at FROM lockkeeper_rows WHERE lock = ?1;

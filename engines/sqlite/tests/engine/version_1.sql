@@ -1,0 +1,24 @@
+-- The tables of version 1, as the first release made them.
+CREATE TABLE IF NOT EXISTS lockkeeper_counter (
+    style   TEXT    NOT NULL PRIMARY KEY,
+    horizon INTEGER NOT NULL,
+    base    INTEGER NOT NULL,
+    boot    TEXT    NOT NULL,
+    layout  INTEGER NOT NULL 
+) WITHOUT ROWID;
+
+INSERT OR IGNORE INTO lockkeeper_counter (style, horizon, base, boot, layout) VALUES ('queue', 0, 0, '', 1);
+
+CREATE TABLE IF NOT EXISTS lockkeeper_claims (
+    lock       TEXT    NOT NULL,
+    place      INTEGER NOT NULL,
+    id         TEXT    NOT NULL,
+    demand     TEXT    NOT NULL,
+    who        TEXT    NOT NULL,
+    host       TEXT    NOT NULL,
+    pid        INTEGER NOT NULL,
+    wake       TEXT    NOT NULL,
+    joined_at  INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    PRIMARY KEY (lock, place)
+) WITHOUT ROWID;
