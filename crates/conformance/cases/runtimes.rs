@@ -1,5 +1,5 @@
-//! Connections and the runtimes that drive them: one that stands still or ends costs no lock and hides no loss. What is so
-//! on every server.
+//! Connections and the runtimes that use them: one that stands still or ends costs no lock and hides no loss, on every
+//! server.
 
 use lockkeeper::{Guard, Keeper, State};
 use lockkeeper_testkit::wait_until;
@@ -75,16 +75,112 @@ pub(crate) fn a_guard_dropped_while_its_runtime_stands_still_frees_the_lock(url:
     }
 }
 
-pub(crate) fn a_runtime_without_io_can_lock_as_well(url: &str, styles: &[&str]) {
+/// Where the lock's connection is the background's, nothing is asked of the caller's runtime.
+pub(crate) fn a_runtime_without_io_gets_an_error_that_says_so(url: &str, styles: &[&str]) {
     let (home, bare) = (runtime(), Builder::new_current_thread().enable_time().build().expect("a runtime"));
     for style in styles {
         let keeper = home.block_on(keeper(url, style));
-        // More than once: what it cannot do it must not try again and fail.
         for _ in 0..2 {
             let pair = async { keeper.mutex("bare").lock().await?.release().await };
             let pair = bare.block_on(async { tokio::time::timeout(LONG, pair).await });
-            pair.expect("an answer in time").expect("a grant and a release");
+            if let Err(error) = pair.expect("an answer in time") {
+                assert!(error.to_string().contains("enable_all"), "{style}: {error}");
+            }
         }
+        let pair = async { keeper.mutex("bare").lock().await?.release().await };
+        home.block_on(pair).expect("it left nothing behind");
+    }
+}
+
+/// How the runtime that opened the connections fares while another one uses the keeper.
+#[derive(Debug, Clone, Copy)]
+enum First {
+    Blocked,
+    Idle,
+    Ended,
+}
+
+/// Locks, releases and renewals of another runtime go on, whatever the one that connected does.
+pub(crate) fn the_runtime_that_connected_holds_up_no_other(url: &str, styles: &[&str]) {
+    for (style, first) in styles
+        .iter()
+        .flat_map(|style| [First::Blocked, First::Idle, First::Ended].map(|first| (style, first)))
+    {
+        let (here, elsewhere) = (runtime(), several_threads());
+        let (keeper, early) = here.block_on(async {
+            let keeper = keeper(url, style).await;
+            let early = keeper.mutex("first/early").lock().await.expect("a grant");
+            keeper.mutex("first/used").lock().await.expect("a grant").release().await.expect("a release");
+            (keeper, early)
+        });
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let first_one = match first {
+            First::Ended => {
+                drop(here);
+                None
+            }
+            First::Idle => Some(std::thread::spawn(move || {
+                let _ = stopped.recv();
+                drop(here);
+            })),
+            First::Blocked => Some(std::thread::spawn(move || {
+                here.block_on(async { stopped.recv().map_err(drop) }).ok();
+            })),
+        };
+        let start = Instant::now();
+        let held = elsewhere.block_on(async {
+            let held = keeper.mutex("first/held").lock().await.expect("a grant");
+            while start.elapsed() < TTL * 3 {
+                let tasks: Vec<_> = (0..16).map(|task| tokio::spawn(pair(keeper.clone(), task))).collect();
+                for task in tasks {
+                    let pair = tokio::time::timeout(LONG, task).await;
+                    pair.unwrap_or_else(|_| panic!("{style}, {first:?}: a task hangs")).expect("no panic");
+                }
+                tokio::time::sleep(TTL / 8).await;
+            }
+            held
+        });
+        assert_eq!((early.state(), held.state()), (State::Held, State::Held), "{style}, {first:?}");
+        elsewhere.block_on(async {
+            let other = self::keeper(url, style).await;
+            for (name, guard) in [("first/early", early), ("first/held", held)] {
+                assert!(
+                    other.mutex(name).try_lock().await.expect("an answer").is_none(),
+                    "{style}, {first:?}"
+                );
+                guard.release().await.expect("a release");
+                assert!(
+                    other.mutex(name).try_lock().await.expect("an answer").is_some(),
+                    "{style}, {first:?}"
+                );
+            }
+        });
+        drop(stop);
+        first_one.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    }
+}
+
+fn several_threads() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+async fn pair(keeper: Keeper, task: u32) {
+    let guard = keeper.mutex(format!("first/own/{task}")).lock().await.expect("a grant");
+    guard.release().await.expect("a release");
+}
+
+/// A hold that the engine has given up is not called Held, although the runtime it was taken on is not polled.
+pub(crate) fn an_eviction_is_told_while_the_runtime_stands_still(url: &str, styles: &[&str]) {
+    let (here, elsewhere) = (runtime(), runtime());
+    for style in styles {
+        let guard = here.block_on(lock(url, style, "evicted"));
+        elsewhere.block_on(async {
+            let operator = keeper(url, style).await;
+            let locks = operator.inspect("evicted").await.expect("a list");
+            let claim = locks.first().and_then(|lock| lock.claims.first()).expect("the hold is listed");
+            assert!(operator.evict("evicted", &claim.id.to_string()).await.expect("an answer"), "{style}");
+        });
+        wait_until("the loss is told", TTL * 2, || guard.state() == State::Lost);
     }
 }
 
@@ -135,8 +231,18 @@ macro_rules! on_every_server {
         }
 
         #[test]
-        fn a_runtime_without_io_can_lock_as_well() {
-            cases::a_runtime_without_io_can_lock_as_well(&$server.url(), $styles);
+        fn a_runtime_without_io_gets_an_error_that_says_so() {
+            cases::a_runtime_without_io_gets_an_error_that_says_so(&$server.url(), $styles);
+        }
+
+        #[test]
+        fn the_runtime_that_connected_holds_up_no_other() {
+            cases::the_runtime_that_connected_holds_up_no_other(&$server.url(), $styles);
+        }
+
+        #[test]
+        fn an_eviction_is_told_while_the_runtime_stands_still() {
+            cases::an_eviction_is_told_while_the_runtime_stands_still(&$server.url(), $styles);
         }
     };
 }

@@ -235,7 +235,7 @@ impl fmt::Display for Shape {
     }
 }
 
-/// Who stands behind a claim, for people who look at 3 a.m.
+/// Who made a claim, as shown to operators.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Holder {
     /// Free text: a service, a job, a person.

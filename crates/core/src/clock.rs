@@ -13,7 +13,7 @@ impl Moment {
     /// The clock's origin: before everything.
     pub const ORIGIN: Self = Self(0);
 
-    /// The moment at so many nanoseconds after the clock's origin.
+    /// The moment this many nanoseconds after the clock's origin.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }

@@ -1,7 +1,7 @@
 //! The condition variable: wait under a mutex until somebody in another process says that things changed.
 //!
 //! Built of the same queues, so it works on every engine with shared claims. Each waiter has a small lock of
-//! its own, in which it holds a *baton* (exclusive) and queues behind itself (shared). Whoever notifies evicts the
+//! its own, in which it holds a *baton* (exclusive) and queues behind itself (shared). To notify is to evict the
 //! baton; the engine then wakes the waiter as it wakes anybody whose blocker has left. The waiters' locks are
 //! named by the mutex's fencing token, so they are notified in the order in which they began to wait.
 
@@ -64,7 +64,7 @@ impl Condition {
         mutex.lock().await
     }
 
-    /// Like [`wait`](Self::wait), at most so long; also says whether it was notified. Locking the mutex again is
+    /// Like [`wait`](Self::wait), up to `limit`; also says whether it was notified. Locking the mutex again is
     /// not part of the limit.
     ///
     /// Cancel safety: as [`wait`](Self::wait).

@@ -29,7 +29,7 @@ impl fmt::Display for Waits<'_> {
 /// waits for itself is not shown: that may be two tasks taking turns.
 pub fn deadlocks(locks: &[LockView]) -> Vec<Vec<Waits<'_>>> {
     let mut stuck = waits(locks);
-    // Whoever waits behind a process that can go on, will go on: what remains waits for the remaining.
+    // A process that waits for one that can go on will go on too: what remains waits for each other.
     loop {
         let names: BTreeSet<Process<'_>> = stuck.keys().copied().collect();
         for waits in stuck.values_mut() {

@@ -14,18 +14,6 @@ use std::time::Duration;
 /// A future in a box, so that `Engine` can be used as `Arc<dyn Engine>`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Boxes a future in its place. `Box::pin` builds it first and then copies all of it, room for answers included, since the
-/// allocation in between may fail and the future is to be dropped then.
-#[inline]
-pub(crate) fn boxed<'a, T, F>(make: impl FnOnce() -> F) -> BoxFuture<'a, T>
-where
-    F: Future<Output = T> + Send + 'a,
-{
-    let room = Box::new_uninit();
-    let future = Box::write(room, make());
-    Box::into_pin(future)
-}
-
 /// What a keeper needs of an engine.
 ///
 /// Do not implement it: implement [`Queue`](crate::Queue) or [`Race`](crate::Race) and wrap that in
@@ -54,7 +42,7 @@ pub trait Engine: Send + Sync + 'static {
     /// Lets a holder shrink (write to read) without leaving the queue.
     fn shrink<'a>(&'a self, claim: &'a Claim, to: Demand) -> BoxFuture<'a, Result<()>>;
 
-    /// The locks in use whose name begins with the prefix, by name, at most so many.
+    /// The locks in use whose name begins with the prefix, sorted by name, at most `at_most`.
     fn inspect<'a>(&'a self, prefix: &'a str, at_most: usize) -> BoxFuture<'a, Result<Vec<LockView>>>;
 
     /// Removes somebody's claim by force; `false` if it was not there.

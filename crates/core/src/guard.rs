@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What a guard says about its hold, at the moment of the question.
+/// What a guard says about its hold, at the moment of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
     /// The engine has confirmed the hold, and nobody else can be granted before the deadline.
@@ -71,7 +71,7 @@ impl Hold {
         self.stay.life.error(reason)
     }
 
-    /// Frees the lock. A hold that was lost before says so, and leaves nobody else's alone.
+    /// Frees the lock. Fails if the hold was lost before; the hold of another claim is never touched.
     async fn release(mut self) -> Result<()> {
         let before = self.check();
         let left = self.stay.leave().await?;
@@ -102,7 +102,7 @@ impl Drop for Hold {
 
 /// The proof that a lock (or several, or some permits) is held. Dropping it releases in the background.
 ///
-/// It cannot stop your code when the hold is lost; it tells: ask [`state`](Self::state) before each step, or run
+/// It cannot stop your code when the hold is lost; it signals the loss: check [`state`](Self::state) before each step, or run
 /// the work under [`protect`](Self::protect), and send [`token`](Self::token) with every access to what the lock
 /// protects.
 #[must_use = "the lock is released as soon as the guard is dropped"]
@@ -240,13 +240,13 @@ impl Guard {
         Ok(())
     }
 
-    /// Releases and waits for the engine's word. A reentrant guard that is not the last just counts down.
+    /// Releases and waits until the engine has confirmed it. A reentrant guard that is not the last just counts down.
     ///
     /// Cancel safety: when dropped, the release goes on in the background.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the hold was gone before: what was done under it may not have been alone.
-    /// [`Error::Engine`] if the engine did not answer; the release is tried further in the background.
+    /// [`Error::Lost`] if the hold was gone before: what was done under it may not have been exclusive.
+    /// [`Error::Engine`] if the engine did not reply; the release is tried further in the background.
     pub async fn release(self) -> Result<()> {
         let mut outcome = Ok(());
         for hold in std::iter::once(self.first).chain(self.others) {

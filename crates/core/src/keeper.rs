@@ -82,7 +82,7 @@ impl Builder {
         self
     }
 
-    /// Who holds the locks, for people who look (default: the program's name).
+    /// Name shown to operators as the holder (default: the program's name).
     pub fn holder(mut self, holder: impl Into<String>) -> Self {
         self.holder = holder.into();
         self
@@ -157,17 +157,17 @@ impl Keeper {
 
     /// A lock that one claim holds at a time.
     pub fn mutex(&self, name: impl Into<String>) -> Mutex {
-        Mutex::new(Asker::from(self), name.into())
+        Mutex::new(Requester::from(self), name.into())
     }
 
-    /// A lock that readers share and a writer has alone.
+    /// A lock that readers share and a writer has exclusively.
     pub fn rwlock(&self, name: impl Into<String>) -> RwLock {
-        RwLock::new(Asker::from(self), name.into())
+        RwLock::new(Requester::from(self), name.into())
     }
 
     /// A lock of `of` permits. Every user of the name must give the same number.
     pub fn semaphore(&self, name: impl Into<String>, of: u32) -> Semaphore {
-        Semaphore::new(Asker::from(self), name.into(), of)
+        Semaphore::new(Requester::from(self), name.into(), of)
     }
 
     /// Several locks as one: all or nothing, sorted, so that two of these never block each other for ever.
@@ -195,17 +195,17 @@ impl Keeper {
     /// Cancel safety: dropping the future has no effect.
     ///
     /// # Errors
-    /// [`Error::Engine`] when the engine does not answer.
+    /// [`Error::Engine`] when the engine does not reply.
     pub async fn inspect(&self, prefix: &str) -> Result<Vec<LockView>> {
         self.inspect_at_most(prefix, 10_000).await
     }
 
-    /// Like [`inspect`](Self::inspect), for at most so many locks.
+    /// Like [`inspect`](Self::inspect), for at most `at_most` locks.
     ///
     /// Cancel safety: dropping the future has no effect.
     ///
     /// # Errors
-    /// [`Error::Engine`] when the engine does not answer.
+    /// [`Error::Engine`] when the engine does not reply.
     pub async fn inspect_at_most(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
         let full = self.0.full_prefix(prefix);
         let mut locks = self.0.engine.inspect(&full, at_most).await?;
@@ -224,7 +224,7 @@ impl Keeper {
     /// Cancel safety: the eviction may or may not happen.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a bad name or claim id, [`Error::Engine`] when the engine does not answer.
+    /// [`Error::Invalid`] for a bad name or claim id, [`Error::Engine`] when the engine does not reply.
     pub async fn evict(&self, name: &str, claim: &str) -> Result<bool> {
         let id: ClaimId = claim.parse().map_err(|_| {
             Error::invalid(format!(
@@ -288,45 +288,45 @@ impl Drop for Inner {
 
 /// How long to wait for a grant.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Patience {
+pub(crate) enum Wait {
     Try,
     Within(Duration),
     Forever,
 }
 
-/// What a face asks for.
+/// What a face requests.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct Request<'a> {
     pub(crate) name: &'a str,
     pub(crate) demand: Demand,
     pub(crate) lease: Option<Duration>,
-    pub(crate) patience: Patience,
+    pub(crate) wait: Wait,
 }
 
-/// Who asks: the keeper for anybody, or for one owner who may hold the lock already.
+/// Who requests: the keeper for anybody, or for one owner that may hold the lock already.
 #[derive(Debug, Clone)]
-pub(crate) struct Asker {
+pub(crate) struct Requester {
     pub(crate) keeper: Keeper,
     pub(crate) owner: Option<Owner>,
 }
 
-impl From<&Keeper> for Asker {
+impl From<&Keeper> for Requester {
     fn from(keeper: &Keeper) -> Self {
         Self { keeper: keeper.clone(), owner: None }
     }
 }
 
-impl Asker {
-    pub(crate) async fn ask(&self, ask: Ask<'_>) -> Result<Option<Arc<Hold>>> {
+impl Requester {
+    pub(crate) async fn request(&self, request: Request<'_>) -> Result<Option<Arc<Hold>>> {
         match &self.owner {
-            Some(owner) => owner.enter(ask).await,
-            None => self.keeper.acquire(ask).await,
+            Some(owner) => owner.enter(request).await,
+            None => self.keeper.acquire(request).await,
         }
     }
 
     /// For a wait without a limit, which ends with a hold or an error.
-    pub(crate) async fn ask_forever(&self, ask: Ask<'_>) -> Result<Arc<Hold>> {
-        let hold = self.ask(Ask { patience: Patience::Forever, ..ask }).await?;
+    pub(crate) async fn request_without_limit(&self, request: Request<'_>) -> Result<Arc<Hold>> {
+        let hold = self.request(Request { wait: Wait::Forever, ..request }).await?;
         hold.ok_or_else(|| Error::invalid("the engine gave up a wait without limit; please report this"))
     }
 }
@@ -334,22 +334,22 @@ impl Asker {
 impl Keeper {
     /// One acquire, walked: make the claim, arm its departure, let the engine do its part; the same departure
     /// and renewal then go into the hold.
-    pub(crate) async fn acquire(&self, ask: Ask<'_>) -> Result<Option<Arc<Hold>>> {
-        let claim = self.claim(&ask)?;
+    pub(crate) async fn acquire(&self, request: Request<'_>) -> Result<Option<Arc<Hold>>> {
+        let claim = self.claim(&request)?;
         // An engine on this machine may never have to wait; a loop of locks must not starve its neighbours.
         tokio::task::consume_budget().await;
         let span = telemetry::claiming(&claim);
         let asked = self.0.clock.now();
         let life = Arc::new(Life::new(claim, self.0.clock));
         let stay = Stay { keeper: self.clone(), life, settled: false };
-        let attempt = Attempt { stay, asked, may_wait: !matches!(ask.patience, Patience::Try) };
+        let attempt = Attempt { stay, asked, may_wait: !matches!(request.wait, Wait::Try) };
         let mut acquiring = self.0.engine.acquire(&attempt);
         if !span.is_none() {
             acquiring = Box::pin(acquiring.instrument(span));
         }
-        let grant = match ask.patience {
-            Patience::Try | Patience::Forever => acquiring.await?,
-            Patience::Within(limit) => tokio::select! {
+        let grant = match request.wait {
+            Wait::Try | Wait::Forever => acquiring.await?,
+            Wait::Within(limit) => tokio::select! {
                 grant = acquiring => grant?,
                 () = self.0.clock.sleep_until(asked.plus(limit)) => None,
             },
@@ -360,7 +360,7 @@ impl Keeper {
             stay.give_up().await;
             return Ok(None);
         };
-        stay.start_lease(ask.lease).await;
+        stay.start_lease(request.lease).await;
         let now = self.0.clock.now();
         if let Some(reason) = stay.life.lost_at(now) {
             return Err(stay.life.error(reason));
@@ -369,17 +369,17 @@ impl Keeper {
         Ok(Some(Arc::new(Hold::new(stay, grant.token, now))))
     }
 
-    fn claim(&self, ask: &Ask<'_>) -> Result<Claim> {
+    fn claim(&self, request: &Request<'_>) -> Result<Claim> {
         if self.0.closed.load(SeqCst) {
             return Err(Error::invalid("the keeper is closed; make a new one"));
         }
-        if ask.lease.is_some_and(|lease| lease < MIN_TTL) {
+        if request.lease.is_some_and(|lease| lease < MIN_TTL) {
             return Err(Error::invalid(format!("a lease of less than {MIN_TTL:?} is too short")));
         }
         Ok(Claim {
             id: ClaimId::random(),
-            name: LockName::under(&self.0.namespace, ask.name)?,
-            demand: ask.demand,
+            name: LockName::under(&self.0.namespace, request.name)?,
+            demand: request.demand,
             holder: Arc::clone(&self.0.holder),
             keeper: self.0.id,
             ttl: self.0.ttl,
@@ -396,8 +396,8 @@ pub(crate) struct Stay {
 }
 
 impl Stay {
-    /// Leaves now and waits for it, so that whoever tries next does not find a ghost; in the background if the
-    /// engine does not answer soon.
+    /// Leaves now and waits for it, so that the next `try` does not find a claim that is about to leave; in the background
+    /// if the engine does not reply soon.
     async fn give_up(mut self) {
         self.keeper.0.renewals.remove(&self.life);
         if self.life.at_engine() {

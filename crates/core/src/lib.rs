@@ -5,7 +5,7 @@
 //! `guard`, then the faces (`mutex`, `rwlock`, `semaphore`, `multi`, `owner`, `election`, `condition`).
 //!
 //! Applications use the `lockkeeper` crate, which re-exports this one and adds the engines. Authors of an
-//! engine implement [`Queue`] (fair, first come first served) or [`Race`] (whoever is quickest) and nothing
+//! engine implement [`Queue`] (fair, first come first served) or [`Race`] (unfair) and nothing
 //! else; everything a user sees is built on those few verbs, once, here.
 
 pub mod address;

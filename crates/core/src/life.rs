@@ -1,16 +1,16 @@
 //! One claim's life on the client's side: until when it is trusted, whether it is in doubt, how it ended.
 
-use crate::by_claim::ClaimMap;
 use crate::claim::{Claim, ClaimId};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LostReason};
 use crate::keeper::Stay;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// What the client knows of its claim. Everything is judged by the clock at the moment of the question.
+/// What the client knows of its claim. Everything is judged by the clock at the moment of the call.
 #[derive(Debug)]
 pub(crate) struct Life {
     pub(crate) claim: Claim,
@@ -25,25 +25,16 @@ pub(crate) struct Life {
     doubted: AtomicBool,
     /// The lifeline it hangs on is in doubt.
     cut: AtomicBool,
-    /// Nanoseconds that its lifeline keeps back: so much of its TTL is not counted on.
+    /// Nanoseconds of its TTL that its lifeline does not count on.
     reserve: AtomicU64,
     ended: OnceLock<LostReason>,
     over: Notify,
-    /// Where it stands in the keeper's book, if it does; of no meaning without a look there.
-    place_in_book: AtomicUsize,
 }
 
 /// How much earlier than the engine the client stops trusting: the tolerated difference of clock rates
 /// (1 %, at least 2 ms), counted over one TTL.
 pub(crate) fn margin(ttl: Duration) -> Duration {
     (ttl / 100).max(Duration::from_millis(2))
-}
-
-/// Writes a flag that seldom changes: a look costs less than a write.
-fn change(flag: &AtomicBool, to: bool) {
-    if flag.load(SeqCst) != to {
-        flag.store(to, SeqCst);
-    }
 }
 
 impl Life {
@@ -59,21 +50,11 @@ impl Life {
             reserve: AtomicU64::new(0),
             ended: OnceLock::new(),
             over: Notify::new(),
-            place_in_book: AtomicUsize::new(0),
         }
     }
 
     pub(crate) fn clock(&self) -> Clock {
         self.clock
-    }
-
-    pub(crate) fn place_in_book(&self) -> usize {
-        self.place_in_book.load(Relaxed)
-    }
-
-    /// Only to be called by the book, which is locked then.
-    pub(crate) fn set_place_in_book(&self, place: usize) {
-        self.place_in_book.store(place, Relaxed);
     }
 
     pub(crate) fn at_engine(&self) -> bool {
@@ -84,7 +65,7 @@ impl Life {
         self.at_engine.store(there, SeqCst);
     }
 
-    /// Whether a leave is owed; whoever asks first sends it.
+    /// Whether a leave is owed; the first caller sends it.
     pub(crate) fn take_leave(&self) -> bool {
         self.at_engine.swap(false, SeqCst)
     }
@@ -98,7 +79,7 @@ impl Life {
     pub(crate) fn confirmed(&self, sent: Moment, ttl: Duration) {
         let until = sent.plus(ttl).minus(self.early(ttl));
         self.trusted_until.fetch_max(until.as_nanos(), SeqCst);
-        change(&self.doubted, false);
+        self.doubted.store(false, SeqCst);
     }
 
     /// A renewal failed: uncertain, not lost, until the deadline.
@@ -180,9 +161,8 @@ impl Life {
     }
 }
 
-/// What claims hang on beside their TTL: a connection or a session, in either mechanism. The engine says how it
-/// fares, and every claim tied to it hears of it at that moment, not only at its next renewal. Clones are the same
-/// lifeline.
+/// What claims depend on beside their TTL: a connection or a session, in either mechanism. The engine reports its state,
+/// and every claim tied to it changes at that moment, not only at its next renewal. Clones are the same lifeline.
 #[derive(Debug, Clone, Default)]
 pub struct Lifeline {
     reserve: Duration,
@@ -199,7 +179,7 @@ struct Line {
 #[derive(Debug, Default)]
 struct Tied {
     doubted: bool,
-    lives: ClaimMap<Weak<Life>>,
+    lives: HashMap<ClaimId, Weak<Life>>,
 }
 
 impl Lifeline {
@@ -208,7 +188,7 @@ impl Lifeline {
         Self::default()
     }
 
-    /// A lifeline whose claims are trusted so much shorter than their TTL: for a server that may count the TTL from
+    /// A lifeline whose claims are trusted for their TTL less this duration: for a server that may count the TTL from
     /// an earlier sign of life than the one it has acknowledged last.
     pub fn with_reserve(reserve: Duration) -> Self {
         Self { reserve, ..Self::default() }
@@ -272,7 +252,7 @@ impl Lifeline {
             drop(tied);
             life.end(LostReason::Gone);
         } else {
-            change(&life.cut, tied.doubted);
+            life.cut.store(tied.doubted, SeqCst);
             tied.lives.insert(life.claim.id, Arc::downgrade(life));
         }
     }

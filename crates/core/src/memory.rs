@@ -160,7 +160,7 @@ impl Locks {
     }
 }
 
-/// Law 10: wakes just the claims that fit. (Those that held before have nobody waiting behind their bell.)
+/// Law 10: wakes just the claims that fit. (Nobody waits for those that held before.)
 fn wake(queue: &BTreeMap<Place, Entry>) {
     let mut ahead = 0;
     for entry in queue.values() {

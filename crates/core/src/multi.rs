@@ -4,13 +4,13 @@ use crate::claim::Demand;
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
-use crate::keeper::{Ask, Asker, Keeper, Patience};
+use crate::keeper::{Keeper, Request, Requester, Wait};
 use std::time::Duration;
 
 /// One lock among several: which keeper, which name, how much of it.
 #[derive(Debug, Clone)]
 pub struct Wanted {
-    asker: Asker,
+    requester: Requester,
     name: String,
     demand: Demand,
 }
@@ -18,7 +18,7 @@ pub struct Wanted {
 impl Wanted {
     /// A lock by its demand.
     pub fn new(keeper: &Keeper, name: impl Into<String>, demand: Demand) -> Self {
-        Self { asker: Asker::from(keeper), name: name.into(), demand }
+        Self { requester: Requester::from(keeper), name: name.into(), demand }
     }
 
     /// All of a lock.
@@ -31,9 +31,9 @@ impl Wanted {
         Self::new(keeper, name, Demand::Shared)
     }
 
-    /// Everybody sorts alike, so nobody waits for one who waits for him.
+    /// Every client sorts alike, so no two of them wait for each other.
     fn order(&self) -> (&'static str, &'static str, &str) {
-        let abilities = self.asker.keeper.abilities();
+        let abilities = self.requester.keeper.abilities();
         (abilities.engine, abilities.style, &self.name)
     }
 }
@@ -80,7 +80,7 @@ impl MultiLock {
     /// As [`Mutex::lock`](crate::Mutex::lock); also [`Error::Lost`] when one hold is lost while waiting for the next,
     /// and [`Error::Invalid`] when there is no name or the same one twice.
     pub async fn lock(&self) -> Result<Guard> {
-        let guard = self.ask(Patience::Forever).await?;
+        let guard = self.request(Wait::Forever).await?;
         guard.ok_or_else(|| Error::invalid("the engine gave up a wait without limit; please report this"))
     }
 
@@ -91,17 +91,17 @@ impl MultiLock {
     /// # Errors
     /// As [`lock`](Self::lock).
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
-        self.ask(Patience::Try).await
+        self.request(Wait::Try).await
     }
 
-    /// Waits for all at most so long together; `None` when the time is over.
+    /// Waits for all, up to `limit` in all; `None` when the time is over.
     ///
     /// Cancel safety: as [`lock`](Self::lock).
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
     pub async fn lock_within(&self, limit: Duration) -> Result<Option<Guard>> {
-        self.ask(Patience::Within(limit)).await
+        self.request(Wait::Within(limit)).await
     }
 
     fn check(&self) -> Result<()> {
@@ -119,20 +119,20 @@ impl MultiLock {
         Ok(())
     }
 
-    async fn ask(&self, patience: Patience) -> Result<Option<Guard>> {
+    async fn request(&self, wait: Wait) -> Result<Option<Guard>> {
         self.check()?;
-        let clock = self.wanted[0].asker.keeper.0.clock;
-        let deadline = match patience {
-            Patience::Within(limit) => clock.now().plus(limit),
-            Patience::Try | Patience::Forever => Moment::NEVER,
+        let clock = self.wanted[0].requester.keeper.0.clock;
+        let deadline = match wait {
+            Wait::Within(limit) => clock.now().plus(limit),
+            Wait::Try | Wait::Forever => Moment::NEVER,
         };
         let mut held: Vec<Guard> = Vec::new();
         for wanted in &self.wanted {
-            let patience = match patience {
-                Patience::Within(_) => Patience::Within(deadline.since(clock.now())),
+            let wait = match wait {
+                Wait::Within(_) => Wait::Within(deadline.since(clock.now())),
                 other => other,
             };
-            match self.next(wanted, patience, &held).await {
+            match self.next(wanted, wait, &held).await {
                 Ok(Some(guard)) => held.push(guard),
                 Ok(None) => {
                     give_back(held).await;
@@ -148,14 +148,14 @@ impl MultiLock {
     }
 
     /// The next lock, unless one that is held already is lost first.
-    async fn next(&self, wanted: &Wanted, patience: Patience, held: &[Guard]) -> Result<Option<Guard>> {
-        let ask = Ask { name: &wanted.name, demand: wanted.demand, lease: self.lease, patience };
+    async fn next(&self, wanted: &Wanted, wait: Wait, held: &[Guard]) -> Result<Option<Guard>> {
+        let request = Request { name: &wanted.name, demand: wanted.demand, lease: self.lease, wait };
         if held.is_empty() {
-            return Ok(wanted.asker.ask(ask).await?.map(Guard::new));
+            return Ok(wanted.requester.request(request).await?.map(Guard::new));
         }
         let lost = futures_util::future::select_all(held.iter().map(|guard| Box::pin(guard.lost())));
         tokio::select! {
-            hold = wanted.asker.ask(ask) => Ok(hold?.map(Guard::new)),
+            hold = wanted.requester.request(request) => Ok(hold?.map(Guard::new)),
             (error, ..) = lost => Err(error),
         }
     }

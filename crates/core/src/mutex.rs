@@ -3,20 +3,20 @@
 use crate::claim::Demand;
 use crate::error::Result;
 use crate::guard::Guard;
-use crate::keeper::{Ask, Asker, Patience};
+use crate::keeper::{Request, Requester, Wait};
 use std::time::Duration;
 
 /// A lock that one claim holds at a time; see [`Keeper::mutex`](crate::Keeper::mutex).
 #[derive(Debug, Clone)]
 pub struct Mutex {
-    asker: Asker,
+    requester: Requester,
     name: String,
     lease: Option<Duration>,
 }
 
 impl Mutex {
-    pub(crate) fn new(asker: Asker, name: String) -> Self {
-        Self { asker, name, lease: None }
+    pub(crate) fn new(requester: Requester, name: String) -> Self {
+        Self { requester, name, lease: None }
     }
 
     /// The hold frees itself after this time, however long the work takes (Q9).
@@ -25,8 +25,8 @@ impl Mutex {
         self
     }
 
-    fn asking(&self, patience: Patience) -> Ask<'_> {
-        Ask { name: &self.name, demand: Demand::Exclusive, lease: self.lease, patience }
+    fn demand_of(&self, wait: Wait) -> Request<'_> {
+        Request { name: &self.name, demand: Demand::Exclusive, lease: self.lease, wait }
     }
 
     /// Waits for the lock.
@@ -47,7 +47,7 @@ impl Mutex {
     /// another kind of lock, [`Error::Lost`](crate::Error::Lost) if the claim died while it waited,
     /// [`Error::Engine`](crate::Error::Engine).
     pub async fn lock(&self) -> Result<Guard> {
-        self.asker.ask_forever(self.asking(Patience::Forever)).await.map(Guard::new)
+        self.requester.request_without_limit(self.demand_of(Wait::Forever)).await.map(Guard::new)
     }
 
     /// Takes the lock if it is free now.
@@ -66,10 +66,10 @@ impl Mutex {
     /// # Errors
     /// As [`lock`](Self::lock).
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
-        Ok(self.asker.ask(self.asking(Patience::Try)).await?.map(Guard::new))
+        Ok(self.requester.request(self.demand_of(Wait::Try)).await?.map(Guard::new))
     }
 
-    /// Waits for the lock at most so long; `None` when the time is over.
+    /// Waits for the lock up to `limit`; `None` when the time is over.
     ///
     /// Cancel safety: dropping the future leaves the queue.
     ///
@@ -86,6 +86,6 @@ impl Mutex {
     /// # Errors
     /// As [`lock`](Self::lock).
     pub async fn lock_within(&self, limit: Duration) -> Result<Option<Guard>> {
-        Ok(self.asker.ask(self.asking(Patience::Within(limit))).await?.map(Guard::new))
+        Ok(self.requester.request(self.demand_of(Wait::Within(limit))).await?.map(Guard::new))
     }
 }

@@ -1,9 +1,9 @@
-//! The owner: reentrancy that is asked for, not guessed from a thread or a task.
+//! The owner: explicit reentrancy, not guessed from a thread or a task.
 
 use crate::claim::Demand;
 use crate::error::{Error, Result};
 use crate::guard::Hold;
-use crate::keeper::{Ask, Asker, Keeper, Patience};
+use crate::keeper::{Keeper, Request, Requester, Wait};
 use crate::mutex::Mutex;
 use crate::rwlock::RwLock;
 use crate::semaphore::Semaphore;
@@ -48,23 +48,23 @@ impl Owner {
         Self { keeper, slots: Arc::default() }
     }
 
-    fn asker(&self) -> Asker {
-        Asker { keeper: self.keeper.clone(), owner: Some(self.clone()) }
+    fn requester(&self) -> Requester {
+        Requester { keeper: self.keeper.clone(), owner: Some(self.clone()) }
     }
 
     /// A mutex that this owner may enter again.
     pub fn mutex(&self, name: impl Into<String>) -> Mutex {
-        Mutex::new(self.asker(), name.into())
+        Mutex::new(self.requester(), name.into())
     }
 
     /// A read-write lock that this owner may enter again: a writer also as a reader, a reader not as a writer.
     pub fn rwlock(&self, name: impl Into<String>) -> RwLock {
-        RwLock::new(self.asker(), name.into())
+        RwLock::new(self.requester(), name.into())
     }
 
     /// A semaphore whose permits this owner may enter again, up to as many as it holds.
     pub fn semaphore(&self, name: impl Into<String>, of: u32) -> Semaphore {
-        Semaphore::new(self.asker(), name.into(), of)
+        Semaphore::new(self.requester(), name.into(), of)
     }
 
     /// Whether this owner holds nothing and is acquiring nothing, so that it may be forgotten.
@@ -73,15 +73,15 @@ impl Owner {
     }
 
     /// Shares the hold this owner has, or acquires one.
-    pub(crate) async fn enter(&self, ask: Ask<'_>) -> Result<Option<Arc<Hold>>> {
-        let Some(mut slot) = self.slot(ask).await else { return Ok(None) };
+    pub(crate) async fn enter(&self, request: Request<'_>) -> Result<Option<Arc<Hold>>> {
+        let Some(mut slot) = self.slot(request).await else { return Ok(None) };
         if let Some(hold) = slot.upgrade() {
             // Lost: the owner must stop, not start over in the middle of what it did under the lock.
             hold.check()?;
-            covers(&hold, ask.demand, ask.name)?;
+            covers(&hold, request.demand, request.name)?;
             return Ok(Some(hold));
         }
-        let hold = self.keeper.acquire(ask).await?;
+        let hold = self.keeper.acquire(request).await?;
         if let Some(hold) = &hold {
             *slot = Arc::downgrade(hold);
         }
@@ -89,12 +89,12 @@ impl Owner {
     }
 
     /// The name's slot, once no other task of this owner is acquiring it.
-    async fn slot(&self, ask: Ask<'_>) -> Option<OwnedMutexGuard<Weak<Hold>>> {
-        let slot = self.find_slot(ask.name);
-        match ask.patience {
-            Patience::Try => slot.try_lock_owned().ok(),
-            Patience::Forever => Some(slot.lock_owned().await),
-            Patience::Within(limit) => tokio::time::timeout(limit, slot.lock_owned()).await.ok(),
+    async fn slot(&self, request: Request<'_>) -> Option<OwnedMutexGuard<Weak<Hold>>> {
+        let slot = self.find_slot(request.name);
+        match request.wait {
+            Wait::Try => slot.try_lock_owned().ok(),
+            Wait::Forever => Some(slot.lock_owned().await),
+            Wait::Within(limit) => tokio::time::timeout(limit, slot.lock_owned()).await.ok(),
         }
     }
 

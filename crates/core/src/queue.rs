@@ -2,7 +2,7 @@
 
 use crate::claim::{Claim, ClaimId, Demand, Token};
 use crate::clock::Clock;
-use crate::engine::{Abilities, BoxFuture, Engine, Grant, Kept, Left, LockView, Renewal, boxed};
+use crate::engine::{Abilities, BoxFuture, Engine, Grant, Kept, Left, LockView, Renewal};
 use crate::error::{Error, Result};
 use crate::grant;
 use crate::life::{Attempt, Lifeline};
@@ -82,7 +82,7 @@ pub trait Queue: Send + Sync + 'static {
     /// claim is gone.
     fn shrink(&self, claim: &Claim, to: Demand) -> impl Future<Output = Result<()>> + Send;
 
-    /// The locks in use whose name begins with the prefix, by name, at most so many.
+    /// The locks in use whose name begins with the prefix, sorted by name, at most `at_most`.
     fn list(&self, prefix: &str, at_most: usize) -> impl Future<Output = Result<Vec<LockView>>> + Send;
 
     /// Removes somebody's claim by force; `false` if it was not there.
@@ -113,8 +113,7 @@ impl<Q: Queue> QueueEngine<Q> {
                 }
                 Err(error) if error.is_temporary() && tries < JOIN_TRIES => {
                     tries += 1;
-                    // What seldom happens goes into a box of its own: a join is quicker the less there is to move.
-                    Box::pin(tokio::time::sleep(pause(attempt.claim().ttl))).await;
+                    tokio::time::sleep(pause(attempt.claim().ttl)).await;
                 }
                 Err(error) => {
                     if matches!(error, Error::Mismatch { .. }) {
@@ -162,7 +161,7 @@ impl<Q: Queue> Engine for QueueEngine<Q> {
     }
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, Result<Option<Grant>>> {
-        boxed(|| async move {
+        Box::pin(async move {
             let demand = attempt.claim().demand;
             let joined = self.join(attempt).await?;
             let mut ahead = joined.ahead;
@@ -170,7 +169,7 @@ impl<Q: Queue> Engine for QueueEngine<Q> {
                 if !attempt.may_wait() {
                     return Ok(None);
                 }
-                ahead = Box::pin(self.wait(attempt, &joined, ahead)).await?;
+                ahead = self.wait(attempt, &joined, ahead).await?;
             }
             Ok(Some(Grant { token: joined.token }))
         })
@@ -181,7 +180,7 @@ impl<Q: Queue> Engine for QueueEngine<Q> {
     }
 
     fn release<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Left>> {
-        boxed(|| self.0.leave(claim))
+        Box::pin(self.0.leave(claim))
     }
 
     fn shrink<'a>(&'a self, claim: &'a Claim, to: Demand) -> BoxFuture<'a, Result<()>> {

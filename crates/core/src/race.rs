@@ -1,8 +1,8 @@
-//! The quick mechanism: everybody tries, one wins, the others try again when it is worth it.
+//! The unfair mechanism: every claim tries, one wins, the others try again when the lock may be free.
 
 use crate::claim::{Claim, ClaimId, Demand};
 use crate::clock::{Clock, Moment};
-use crate::engine::{Abilities, BoxFuture, Engine, Grant, Kept, Left, LockView, Renewal, boxed};
+use crate::engine::{Abilities, BoxFuture, Engine, Grant, Kept, Left, LockView, Renewal};
 use crate::error::{Error, Result};
 use crate::life::{Attempt, Lifeline};
 use crate::name::LockName;
@@ -55,7 +55,7 @@ pub trait Race: Send + Sync + 'static {
     /// Frees the lock if this claim holds it, and nobody else's hold (Q7).
     fn leave(&self, claim: &Claim) -> impl Future<Output = Result<Left>> + Send;
 
-    /// The locks in use whose name begins with the prefix, by name, at most so many.
+    /// The locks in use whose name begins with the prefix, sorted by name, at most `at_most`.
     fn list(&self, prefix: &str, at_most: usize) -> impl Future<Output = Result<Vec<LockView>>> + Send;
 
     /// Removes somebody's claim by force; `false` if it was not there.
@@ -112,8 +112,7 @@ impl<R: Race> RaceEngine<R> {
                 }
                 Err(error) if error.is_temporary() && tries < ATTEMPT_TRIES => {
                     tries += 1;
-                    // What seldom happens goes into a box of its own: an attempt is quicker the less there is to move.
-                    Box::pin(tokio::time::sleep(pause(attempt.claim().ttl))).await;
+                    tokio::time::sleep(pause(attempt.claim().ttl)).await;
                 }
                 Err(error) => return Err(error),
             }
@@ -135,7 +134,7 @@ impl<R: Race> Engine for RaceEngine<R> {
     }
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, Result<Option<Grant>>> {
-        boxed(|| async move {
+        Box::pin(async move {
             self.check(attempt.claim().demand)?;
             let mut sent = attempt.asked;
             loop {
@@ -150,11 +149,11 @@ impl<R: Race> Engine for RaceEngine<R> {
                 }
                 // A wait that is given up may have something under way at the engine; its leave settles that.
                 attempt.sending();
-                if let Err(error) = Box::pin(self.0.changed(attempt.claim(), free_in)).await {
+                if let Err(error) = self.0.changed(attempt.claim(), free_in).await {
                     if !error.is_temporary() {
                         return Err(error);
                     }
-                    Box::pin(tokio::time::sleep(attempt.claim().ttl / 20)).await;
+                    tokio::time::sleep(attempt.claim().ttl / 20).await;
                 }
                 sent = self.0.clock().now();
             }
@@ -166,7 +165,7 @@ impl<R: Race> Engine for RaceEngine<R> {
     }
 
     fn release<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Left>> {
-        boxed(|| self.0.leave(claim))
+        Box::pin(self.0.leave(claim))
     }
 
     fn shrink<'a>(&'a self, _: &'a Claim, _: Demand) -> BoxFuture<'a, Result<()>> {

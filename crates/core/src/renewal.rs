@@ -7,6 +7,7 @@ use crate::engine::{Engine, Renewal};
 use crate::error::LostReason;
 use crate::life::Life;
 use crate::telemetry;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -14,14 +15,13 @@ use tokio::sync::Notify;
 /// The claims of one keeper that are to be kept alive: waiters and holders alike (Law 9).
 #[derive(Debug)]
 pub(crate) struct Renewals {
-    book: Mutex<Book>,
+    registry: Mutex<Registry>,
     wake: Notify,
 }
 
 #[derive(Debug)]
-struct Book {
-    /// Each knows its place here, which is quicker than a table by claim.
-    lives: Vec<Arc<Life>>,
+struct Registry {
+    lives: HashMap<ClaimId, Arc<Life>>,
     /// When the task will look again by itself. A claim is entered without waking it if that is soon enough,
     /// so that a quick lock and release costs no switch of threads.
     looks_at: Moment,
@@ -30,48 +30,24 @@ struct Book {
     closed: bool,
 }
 
-impl Book {
-    fn has(&self, life: &Life) -> bool {
-        self.lives.get(life.place_in_book()).is_some_and(|known| std::ptr::eq(&**known, life))
-    }
-
-    fn enter(&mut self, life: &Arc<Life>) {
-        if !self.has(life) {
-            life.set_place_in_book(self.lives.len());
-            self.lives.push(Arc::clone(life));
-        }
-    }
-
-    /// Says whether it was there.
-    fn remove(&mut self, life: &Life) -> bool {
-        let (was_there, place) = (self.has(life), life.place_in_book());
-        if was_there {
-            self.lives.swap_remove(place);
-            if let Some(moved) = self.lives.get(place) {
-                moved.set_place_in_book(place);
-            }
-        }
-        was_there
-    }
-}
-
 impl Renewals {
     pub(crate) fn new() -> Self {
-        let book = Book { lives: Vec::new(), looks_at: Moment::NEVER, entered: false, closed: false };
-        Self { book: Mutex::new(book), wake: Notify::new() }
+        let registry =
+            Registry { lives: HashMap::new(), looks_at: Moment::NEVER, entered: false, closed: false };
+        Self { registry: Mutex::new(registry), wake: Notify::new() }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Enters a claim; or looks again at one whose deadline has come nearer.
     pub(crate) fn add(&self, life: &Arc<Life>) {
-        let mut book = self.book();
-        book.enter(life);
-        let late = book.looks_at == Moment::NEVER || book.looks_at > life.deadline();
-        book.entered |= late;
-        drop(book);
+        let mut registry = self.registry();
+        registry.lives.entry(life.claim.id).or_insert_with(|| Arc::clone(life));
+        let late = registry.looks_at == Moment::NEVER || registry.looks_at > life.deadline();
+        registry.entered |= late;
+        drop(registry);
         if late {
             self.wake.notify_one();
         }
@@ -79,35 +55,35 @@ impl Renewals {
 
     /// Stops renewing a claim. Always before its leave is sent.
     pub(crate) fn remove(&self, life: &Life) {
-        self.book().remove(life);
+        self.registry().lives.remove(&life.claim.id);
     }
 
     /// Stops everything; returns what was still alive.
     pub(crate) fn close(&self) -> Vec<Arc<Life>> {
-        let mut book = self.book();
-        book.closed = true;
-        let lives = std::mem::take(&mut book.lives);
-        drop(book);
+        let mut registry = self.registry();
+        registry.closed = true;
+        let lives = std::mem::take(&mut registry.lives);
+        drop(registry);
         self.wake.notify_one();
-        lives
+        lives.into_values().collect()
     }
 
     /// What to do next: the claims to watch and when to look again; `None` when the keeper is closed.
     fn plan(&self, tick: Moment, now: Moment, every: Duration) -> Option<Plan> {
-        let mut book = self.book();
-        if book.closed {
+        let mut registry = self.registry();
+        if registry.closed {
             return None;
         }
         // A claim that has left again counts as well: a loop of quick locks would else wake this task each time.
-        let entered = std::mem::take(&mut book.entered);
-        let tick = if book.lives.is_empty() && !entered { tick } else { tick.min(now.plus(every)) };
-        let deadline = book.lives.iter().map(|life| life.deadline()).min().unwrap_or(Moment::NEVER);
-        book.looks_at = tick.min(deadline);
-        Some(Plan { tick, looks_at: book.looks_at })
+        let entered = std::mem::take(&mut registry.entered);
+        let tick = if registry.lives.is_empty() && !entered { tick } else { tick.min(now.plus(every)) };
+        let deadline = registry.lives.values().map(|life| life.deadline()).min().unwrap_or(Moment::NEVER);
+        registry.looks_at = tick.min(deadline);
+        Some(Plan { tick, looks_at: registry.looks_at })
     }
 
     fn snapshot(&self) -> Vec<Arc<Life>> {
-        self.book().lives.clone()
+        self.registry().lives.values().cloned().collect()
     }
 }
 
@@ -147,7 +123,7 @@ impl Rounds {
                 () = self.renewals.wake.notified() => {}
                 () = alarm.at(plan.looks_at) => {}
             }
-            self.end_the_late();
+            self.end_overdue();
             let now = self.clock.now();
             if now < tick {
                 continue;
@@ -171,16 +147,16 @@ impl Rounds {
             .iter()
             .map(|life| Renewal { claim: Arc::new(life.claim.clone()), ttl: life.ttl_from(sent) })
             .collect();
-        let mut answer = self.engine.renew(&renewals);
+        let mut reply = self.engine.renew(&renewals);
         let outcome = loop {
             let deadline =
                 lives.iter().filter(|life| life.lost().is_none()).map(|life| life.deadline()).min();
             tokio::select! {
-                outcome = &mut answer => break outcome,
-                () = alarm.at(give_up_at.min(deadline.unwrap_or(Moment::NEVER))) => self.end_the_late(),
+                outcome = &mut reply => break outcome,
+                () = alarm.at(give_up_at.min(deadline.unwrap_or(Moment::NEVER))) => self.end_overdue(),
             }
             if self.clock.now() >= give_up_at {
-                telemetry::renewal_failed(lives.len(), &"no answer in time");
+                telemetry::renewal_failed(lives.len(), &"no reply in time");
                 lives.iter().for_each(|life| life.doubt());
                 return Round::Failed;
             }
@@ -206,14 +182,14 @@ impl Rounds {
                 self.finish(life, LostReason::Gone);
             } else {
                 telemetry::renewed(&life.claim, life.deadline().since(now));
-                // A renewal asks for less only when a fixed lease ends sooner, which ends the trust by itself.
+                // A renewal requests less only when a fixed lease ends sooner, which ends the trust by itself.
                 life.confirmed(as_of, life.claim.ttl);
             }
         }
     }
 
-    /// Fires the lost signal of every claim whose deadline has passed, whether or not the engine answers.
-    fn end_the_late(&self) {
+    /// Fires the lost signal of every claim whose deadline has passed, whether or not the engine replies.
+    fn end_overdue(&self) {
         for life in self.renewals.snapshot() {
             if let Some(reason) = life.lost() {
                 self.finish(&life, reason);
@@ -224,7 +200,7 @@ impl Rounds {
     /// A claim that is over is not renewed again (Law 2) and leaves, in case the engine still has it. One that
     /// was removed in the meantime has been released: that is no loss.
     fn finish(&self, life: &Arc<Life>, reason: LostReason) {
-        if self.renewals.book().remove(life) {
+        if self.renewals.registry().lives.remove(&life.claim.id).is_some() {
             life.end(reason);
             telemetry::lost(&life.claim, reason);
             self.departures.send(life);
@@ -243,21 +219,24 @@ mod tests {
     use crate::life::tests::life;
 
     #[test]
-    fn who_leaves_the_book_is_gone_and_the_others_stay() {
+    fn a_claim_that_was_removed_is_gone_and_the_others_stay() {
         let renewals = Renewals::new();
         let [first, second, third, never] = [life(), life(), life(), life()];
         for life in [&first, &second, &third, &second] {
             renewals.add(life);
         }
-        let there = || [&first, &second, &third, &never].map(|life| renewals.book().has(life));
-        assert_eq!((renewals.snapshot().len(), there()), (3, [true, true, true, false]));
+        let known = || {
+            [&first, &second, &third, &never]
+                .map(|life| renewals.registry().lives.contains_key(&life.claim.id))
+        };
+        assert_eq!((renewals.snapshot().len(), known()), (3, [true, true, true, false]));
         for gone in [&first, &first, &never] {
             renewals.remove(gone);
         }
-        assert_eq!((renewals.snapshot().len(), there()), (2, [false, true, true, false]));
+        assert_eq!((renewals.snapshot().len(), known()), (2, [false, true, true, false]));
         renewals.remove(&third);
         renewals.add(&first);
-        assert_eq!((renewals.snapshot().len(), there()), (2, [true, true, false, false]));
+        assert_eq!((renewals.snapshot().len(), known()), (2, [true, true, false, false]));
     }
 
     #[test]
@@ -268,10 +247,10 @@ mod tests {
             life.confirmed(Clock::Boot.now(), life.claim.ttl);
             renewals.add(&life);
             renewals.remove(&life);
-            std::mem::take(&mut renewals.book().entered)
+            std::mem::take(&mut renewals.registry().entered)
         };
         assert!(quick_lock(), "the task sleeps for ever, so it must be woken");
-        renewals.book().entered = true;
+        renewals.registry().entered = true;
         let plan = renewals.plan(Moment::NEVER, Clock::Boot.now(), every).expect("it is open");
         assert_eq!(plan.looks_at, plan.tick);
         assert_ne!(plan.tick, Moment::NEVER);

@@ -1,12 +1,12 @@
-//! The read-write lock: readers share, a writer is alone, and whoever came first goes first.
+//! The read-write lock: readers share it, a writer has it exclusively, first come, first served.
 
 use crate::claim::Demand;
 use crate::error::Result;
 use crate::guard::Guard;
-use crate::keeper::{Ask, Asker, Patience};
+use crate::keeper::{Request, Requester, Wait};
 use std::time::Duration;
 
-/// A lock that readers share and a writer has alone; see [`Keeper::rwlock`](crate::Keeper::rwlock).
+/// A lock that readers share and a writer has exclusively; see [`Keeper::rwlock`](crate::Keeper::rwlock).
 ///
 /// On a fair engine a reader waits for the last writer before it, a writer for everybody before it, so neither
 /// starves. A writer may become a reader: [`Guard::downgrade`].
@@ -27,14 +27,14 @@ use std::time::Duration;
 /// ```
 #[derive(Debug, Clone)]
 pub struct RwLock {
-    asker: Asker,
+    requester: Requester,
     name: String,
     lease: Option<Duration>,
 }
 
 impl RwLock {
-    pub(crate) fn new(asker: Asker, name: String) -> Self {
-        Self { asker, name, lease: None }
+    pub(crate) fn new(requester: Requester, name: String) -> Self {
+        Self { requester, name, lease: None }
     }
 
     /// Holds free themselves after this time, however long the work takes.
@@ -43,12 +43,12 @@ impl RwLock {
         self
     }
 
-    fn asking(&self, demand: Demand, patience: Patience) -> Ask<'_> {
-        Ask { name: &self.name, demand, lease: self.lease, patience }
+    fn demand_of(&self, demand: Demand, wait: Wait) -> Request<'_> {
+        Request { name: &self.name, demand, lease: self.lease, wait }
     }
 
-    async fn ask(&self, demand: Demand, patience: Patience) -> Result<Option<Guard>> {
-        Ok(self.asker.ask(self.asking(demand, patience)).await?.map(Guard::new))
+    async fn request(&self, demand: Demand, wait: Wait) -> Result<Option<Guard>> {
+        Ok(self.requester.request(self.demand_of(demand, wait)).await?.map(Guard::new))
     }
 
     /// Waits to read.
@@ -58,7 +58,10 @@ impl RwLock {
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub async fn read(&self) -> Result<Guard> {
-        self.asker.ask_forever(self.asking(Demand::Shared, Patience::Forever)).await.map(Guard::new)
+        self.requester
+            .request_without_limit(self.demand_of(Demand::Shared, Wait::Forever))
+            .await
+            .map(Guard::new)
     }
 
     /// Waits to write.
@@ -68,7 +71,10 @@ impl RwLock {
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub async fn write(&self) -> Result<Guard> {
-        self.asker.ask_forever(self.asking(Demand::Exclusive, Patience::Forever)).await.map(Guard::new)
+        self.requester
+            .request_without_limit(self.demand_of(Demand::Exclusive, Wait::Forever))
+            .await
+            .map(Guard::new)
     }
 
     /// Reads if nobody writes or waits to write before us.
@@ -78,7 +84,7 @@ impl RwLock {
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub async fn try_read(&self) -> Result<Option<Guard>> {
-        self.ask(Demand::Shared, Patience::Try).await
+        self.request(Demand::Shared, Wait::Try).await
     }
 
     /// Writes if nobody else is there.
@@ -88,26 +94,26 @@ impl RwLock {
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub async fn try_write(&self) -> Result<Option<Guard>> {
-        self.ask(Demand::Exclusive, Patience::Try).await
+        self.request(Demand::Exclusive, Wait::Try).await
     }
 
-    /// Waits to read at most so long; `None` when the time is over.
+    /// Waits to read, up to `limit`; `None` when the time is over.
     ///
     /// Cancel safety: dropping the future leaves the queue.
     ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub async fn read_within(&self, limit: Duration) -> Result<Option<Guard>> {
-        self.ask(Demand::Shared, Patience::Within(limit)).await
+        self.request(Demand::Shared, Wait::Within(limit)).await
     }
 
-    /// Waits to write at most so long; `None` when the time is over.
+    /// Waits to write, up to `limit`; `None` when the time is over.
     ///
     /// Cancel safety: dropping the future leaves the queue.
     ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub async fn write_within(&self, limit: Duration) -> Result<Option<Guard>> {
-        self.ask(Demand::Exclusive, Patience::Within(limit)).await
+        self.request(Demand::Exclusive, Wait::Within(limit)).await
     }
 }

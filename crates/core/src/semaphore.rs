@@ -1,9 +1,9 @@
-//! The semaphore: so many permits, taken one or several at a time, first come, first served.
+//! The semaphore: a number of permits, taken one or several at a time, first come, first served.
 
 use crate::claim::Demand;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
-use crate::keeper::{Ask, Asker, Patience};
+use crate::keeper::{Request, Requester, Wait};
 use std::time::Duration;
 
 /// A lock of several permits; see [`Keeper::semaphore`](crate::Keeper::semaphore).
@@ -20,15 +20,15 @@ use std::time::Duration;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Semaphore {
-    asker: Asker,
+    requester: Requester,
     name: String,
     of: u32,
     lease: Option<Duration>,
 }
 
 impl Semaphore {
-    pub(crate) fn new(asker: Asker, name: String, of: u32) -> Self {
-        Self { asker, name, of, lease: None }
+    pub(crate) fn new(requester: Requester, name: String, of: u32) -> Self {
+        Self { requester, name, of, lease: None }
     }
 
     /// Holds free themselves after this time, however long the work takes.
@@ -37,45 +37,45 @@ impl Semaphore {
         self
     }
 
-    fn asking(&self, want: u32, patience: Patience) -> Result<Ask<'_>> {
+    fn demand_of(&self, want: u32, wait: Wait) -> Result<Request<'_>> {
         let of = self.of;
         if want == 0 || want > of {
             return Err(Error::invalid(format!("cannot take {want} of {of} permits: take 1 to {of}")));
         }
-        Ok(Ask { name: &self.name, demand: Demand::Permits { want, of }, lease: self.lease, patience })
+        Ok(Request { name: &self.name, demand: Demand::Permits { want, of }, lease: self.lease, wait })
     }
 
-    async fn ask(&self, want: u32, patience: Patience) -> Result<Option<Guard>> {
-        Ok(self.asker.ask(self.asking(want, patience)?).await?.map(Guard::new))
+    async fn request(&self, want: u32, wait: Wait) -> Result<Option<Guard>> {
+        Ok(self.requester.request(self.demand_of(want, wait)?).await?.map(Guard::new))
     }
 
-    /// Waits for so many permits.
+    /// Waits for `want` permits.
     ///
     /// Cancel safety: dropping the future leaves the queue.
     ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock); [`Error::Invalid`] for no permit or more than there are.
     pub async fn acquire(&self, want: u32) -> Result<Guard> {
-        self.asker.ask_forever(self.asking(want, Patience::Forever)?).await.map(Guard::new)
+        self.requester.request_without_limit(self.demand_of(want, Wait::Forever)?).await.map(Guard::new)
     }
 
-    /// Takes so many permits if they are free now and nobody waits before us.
+    /// Takes `want` permits if they are free now and nobody waits for them.
     ///
     /// Cancel safety: dropping the future leaves the queue.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self, want: u32) -> Result<Option<Guard>> {
-        self.ask(want, Patience::Try).await
+        self.request(want, Wait::Try).await
     }
 
-    /// Waits for so many permits at most so long; `None` when the time is over.
+    /// Waits for `want` permits up to `limit`; `None` when the time is over.
     ///
     /// Cancel safety: dropping the future leaves the queue.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
     pub async fn acquire_within(&self, want: u32, limit: Duration) -> Result<Option<Guard>> {
-        self.ask(want, Patience::Within(limit)).await
+        self.request(want, Wait::Within(limit)).await
     }
 }

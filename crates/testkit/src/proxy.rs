@@ -74,6 +74,23 @@ impl Proxy {
         self.network.change(Rules::reset_all);
     }
 
+    /// Makes every connection there is half open: both sides keep their socket, and nothing passes any more, ever.
+    ///
+    /// New connections are accepted and work.
+    pub fn half_open(&self) {
+        self.network.change(|rules| rules.half_open_before = rules.made);
+    }
+
+    /// Like [`half_open`](Self::half_open), but the server learns that the connection is gone; only the client does not.
+    pub fn half_open_for_clients(&self) {
+        self.network.change(|rules| {
+            rules.half_open_before = rules.made;
+            for link in rules.open.iter().filter_map(Weak::upgrade) {
+                let _ = link.server.shutdown(Shutdown::Both);
+            }
+        });
+    }
+
     /// Ends cuts and delays; held bytes go on their way.
     pub fn heal(&self) {
         self.network.change(|rules| {
@@ -108,6 +125,18 @@ struct Rules {
     age: u64,
     closed: bool,
     open: Vec<Weak<Link>>,
+    /// How many connections were made.
+    made: u64,
+    /// Connections with a number below this one are half open.
+    half_open_before: u64,
+}
+
+/// What happens to bytes that were read.
+enum Fate {
+    Pass,
+    Vanish,
+    /// Their connection is over.
+    Over,
 }
 
 impl Rules {
@@ -134,19 +163,21 @@ impl Network {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a chunk read at `read_at` may go on; false when its connection is over.
-    fn let_pass(&self, direction: Direction, age: u64, read_at: Instant) -> bool {
+    /// Waits until a chunk read at `read_at` may go on.
+    fn let_pass(&self, direction: Direction, link: &Link, read_at: Instant) -> Fate {
         let mut rules = self.rules();
         loop {
             let left = (read_at + rules.delay).saturating_duration_since(Instant::now());
-            if rules.age != age {
-                return false;
+            if rules.age != link.age {
+                return Fate::Over;
+            } else if link.number < rules.half_open_before {
+                return Fate::Vanish;
             } else if rules.is_cut(direction) {
                 rules = self.changed.wait(rules).unwrap_or_else(PoisonError::into_inner);
             } else if !left.is_zero() {
                 rules = self.changed.wait_timeout(rules, left).unwrap_or_else(PoisonError::into_inner).0;
             } else {
-                return true;
+                return Fate::Pass;
             }
         }
     }
@@ -164,6 +195,7 @@ struct Link {
     client: TcpStream,
     server: TcpStream,
     age: u64,
+    number: u64,
 }
 
 impl Link {
@@ -211,7 +243,12 @@ fn connect(client: TcpStream, target: SocketAddr, network: &Arc<Network>, age: u
         let _ = stream.set_nodelay(true);
         let _ = stream.set_write_timeout(Some(WRITE_LOOK));
     }
-    let link = Arc::new(Link { client, server, age });
+    let number = {
+        let mut rules = network.rules();
+        rules.made += 1;
+        rules.made - 1
+    };
+    let link = Arc::new(Link { client, server, age, number });
     network.change(|rules| {
         rules.open.retain(|link| link.strong_count() > 0);
         rules.open.push(Arc::downgrade(&link));
@@ -247,8 +284,10 @@ fn read_chunks(link: &Link, direction: Direction, chunks: &SyncSender<Chunk>) {
 fn write_chunks(link: &Link, direction: Direction, chunks: &Receiver<Chunk>, network: &Network) {
     let (_, to) = link.ends(direction);
     for (read_at, bytes) in chunks {
-        if !network.let_pass(direction, link.age, read_at) {
-            return;
+        match network.let_pass(direction, link, read_at) {
+            Fate::Pass => {}
+            Fate::Vanish => continue,
+            Fate::Over => return,
         }
         if bytes.is_empty() || !write_all(to, &bytes, || network.rules().age == link.age) {
             // The other direction may have more to say.

@@ -140,3 +140,20 @@ fn a_dropped_proxy_resets_its_connections_and_listens_no_more() {
     assert_eq!(read(&client, PATIENCE), Err(ErrorKind::ConnectionReset));
     lockkeeper_testkit::wait_until("nobody listens", PATIENCE, || TcpStream::connect(address).is_err());
 }
+
+#[test]
+fn a_half_open_connection_says_nothing_and_stays_open_and_new_ones_work() {
+    for half_open in [Proxy::half_open, Proxy::half_open_for_clients] {
+        let (proxy, client, _served) = warm();
+        half_open(&proxy);
+        write(&client, 7);
+        assert_eq!(read(&client, SILENCE), Err(ErrorKind::WouldBlock), "neither an answer nor an end");
+        proxy.heal();
+        assert_eq!(read(&client, SILENCE), Err(ErrorKind::WouldBlock), "no heal brings it back");
+        let other = connect(&proxy);
+        write(&other, 8);
+        assert_eq!(read(&other, PATIENCE), Ok(8));
+        proxy.reset();
+        assert!(!matches!(read(&client, PATIENCE), Err(ErrorKind::WouldBlock)), "a reset ends it as well");
+    }
+}

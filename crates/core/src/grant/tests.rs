@@ -53,7 +53,7 @@ fn somebody_always_holds() {
     every_queue(|queue, limit| assert!(queue.is_empty() || holders(queue, limit) > 0));
 }
 
-/// Whoever leaves, in whatever order: as long as every blocker stands the claim does not fit.
+/// Claims leave in any order: as long as every blocker stands the claim does not fit.
 #[test]
 fn nothing_changes_until_a_blocker_leaves() {
     every_queue(|queue, limit| {
