@@ -4,6 +4,7 @@ mod arguments;
 mod child;
 mod commands;
 mod exit;
+mod lookup;
 mod output;
 mod signals;
 mod supervise;
@@ -13,7 +14,7 @@ mod waiting;
 
 fn main() {
     let status = match arguments::parse() {
-        Ok(arguments) => exit::tell(commands::run(arguments)),
+        Ok(arguments) => exit::report(commands::run(arguments)),
         Err(status) => status,
     };
     // Leaves the runtime as it is: everything worth waiting for has been awaited.

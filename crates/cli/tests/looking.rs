@@ -194,8 +194,7 @@ fn the_default_engine_is_a_directory_of_this_users() {
     assert_eq!(held.line(), "holding");
     assert!(place.path("lockkeeper").is_dir());
     let mut ls = place.lockkeeper(["ls", "--json"]);
-    // An empty variable is as good as none.
-    ls.env("LOCKKEEPER_URL", "").env("XDG_RUNTIME_DIR", place.dir.path());
+    ls.env_remove("LOCKKEEPER_URL").env("XDG_RUNTIME_DIR", place.dir.path());
     let locks: Value = serde_json::from_slice(&ls.output().unwrap().stdout).unwrap();
     assert_eq!(locks[0]["name"], "x");
     assert_eq!(held.finish(), 0);

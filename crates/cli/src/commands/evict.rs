@@ -1,6 +1,6 @@
 //! `lockkeeper evict`: removes somebody's claim by force.
 
-use crate::arguments::Place;
+use crate::arguments::EngineOptions;
 use crate::commands::show;
 use crate::exit::{Failure, NOTHING_DONE, Outcome, SUCCESS};
 use crate::output::{self, warn};
@@ -33,11 +33,11 @@ pub(crate) struct Evict {
 
 impl Evict {
     /// Shows the claims, asks, evicts.
-    pub(crate) async fn run(self, place: &Place) -> Outcome {
+    pub(crate) async fn run(self, options: &EngineOptions) -> Outcome {
         if !self.yes && !std::io::stdin().is_terminal() {
             return Err(Failure::usage("evicting asks first, and there is no terminal to ask on: add --yes"));
         }
-        let keeper = place.connect(None).await?;
+        let keeper = options.connect(None).await?;
         let lock = show::look_at(&keeper, &self.name).await?;
         let victims = self.choose(&lock)?;
         output::print(&show::list(&victims))?;

@@ -1,6 +1,6 @@
 //! `lockkeeper ls`: the locks in use.
 
-use crate::arguments::Place;
+use crate::arguments::EngineOptions;
 use crate::exit::{Outcome, SUCCESS};
 use crate::output;
 use crate::table::{brief, layout, or_dash, printable};
@@ -29,8 +29,8 @@ pub(crate) struct Ls {
 
 impl Ls {
     /// Looks once and prints.
-    pub(crate) async fn run(self, place: &Place) -> Outcome {
-        let keeper = place.connect(None).await?;
+    pub(crate) async fn run(self, options: &EngineOptions) -> Outcome {
+        let keeper = options.connect(None).await?;
         let locks = keeper.inspect(&self.prefix).await?;
         if self.json {
             output::print_json(&locks)?

@@ -1,6 +1,6 @@
 //! `lockkeeper show`: one lock, its holders and its queue.
 
-use crate::arguments::Place;
+use crate::arguments::EngineOptions;
 use crate::exit::{Failure, Outcome, SUCCESS};
 use crate::output;
 use crate::table::{brief, layout, or_dash};
@@ -27,8 +27,8 @@ pub(crate) struct Show {
 
 impl Show {
     /// Looks once and prints.
-    pub(crate) async fn run(self, place: &Place) -> Outcome {
-        let keeper = place.connect(None).await?;
+    pub(crate) async fn run(self, options: &EngineOptions) -> Outcome {
+        let keeper = options.connect(None).await?;
         let lock = look_at(&keeper, &self.name).await?;
         if self.json {
             output::print_json(&lock)?;

@@ -1,6 +1,6 @@
 //! `lockkeeper watch`: the locks in use, live.
 
-use crate::arguments::Place;
+use crate::arguments::EngineOptions;
 use crate::commands::ls;
 use crate::exit::{Outcome, SUCCESS};
 use crate::output::{self, Reader, reader_is_gone, warn};
@@ -38,8 +38,8 @@ type Seen = BTreeMap<String, (String, Standing, String)>;
 
 impl Watch {
     /// Looks until nobody reads any more.
-    pub(crate) async fn run(self, place: &Place) -> Outcome {
-        let keeper = place.connect(None).await?;
+    pub(crate) async fn run(self, options: &EngineOptions) -> Outcome {
+        let keeper = options.connect(None).await?;
         let live = std::io::stdout().is_terminal();
         let mut seen = Seen::new();
         loop {
