@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Verb::Show(show) => block_on(show.run(&options)),
         Verb::Watch(watch) => block_on(watch.run(&options)),
         Verb::Evict(evict) => block_on(evict.run(&options)),
-        Verb::Engines(engines) => engines.run(),
+        Verb::Engines(engines) => engines.run(&options),
         #[cfg(feature = "bench")]
         Verb::Bench(bench) => bench.run(&options),
         Verb::Schema(schema) => schema.run(),

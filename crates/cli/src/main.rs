@@ -4,6 +4,8 @@ mod arguments;
 mod child;
 mod commands;
 mod exit;
+mod json;
+mod location;
 mod lookup;
 mod output;
 mod signals;
