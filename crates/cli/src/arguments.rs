@@ -3,9 +3,11 @@
 #[cfg(feature = "bench")]
 use crate::commands::bench;
 use crate::commands::{completions, engines, evict, ls, man, run, schema, show, watch};
+use crate::complete;
 use crate::exit::{self, Failure};
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
+use clap_complete::ArgValueCompleter;
 use lockkeeper::address::parse_duration;
 use lockkeeper::{Connect, Keeper};
 use std::time::Duration;
@@ -52,6 +54,7 @@ pub(crate) struct EngineOptions {
         value_name = "URL",
         env = "LOCKKEEPER_URL",
         hide_env_values = true,
+        add = ArgValueCompleter::new(complete::engines),
         help_heading = "Common options"
     )]
     pub(crate) engine: Option<String>,

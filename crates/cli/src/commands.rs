@@ -38,10 +38,10 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
 }
 
 /// One thread is enough here; renewals have their own.
-fn block_on(verb: impl Future<Output = Outcome>) -> Outcome {
+pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(UNAVAILABLE, format!("could not start: {error}")))?;
-    let outcome = runtime.block_on(verb);
+    let outcome = runtime.block_on(work);
     // The process ends now; taking the runtime apart would only delay that.
     std::mem::forget(runtime);
     outcome

@@ -41,7 +41,11 @@ impl<'a> Lock<'a> {
         let claims = lock.claims.iter().enumerate().map(|(index, claim)| Claim {
             claim,
             since: claim.age.and_then(since),
-            waits_for: lock.waits_for(index).into_iter().map(|ahead| lock.claims[ahead].id.as_str()).collect(),
+            waits_for: lock
+                .waits_for(index)
+                .into_iter()
+                .map(|ahead| lock.claims[ahead].id.as_str())
+                .collect(),
         });
         Self {
             name: &lock.name,

@@ -3,6 +3,7 @@
 mod arguments;
 mod child;
 mod commands;
+mod complete;
 mod exit;
 mod json;
 mod location;
@@ -15,6 +16,7 @@ mod terminal;
 mod waiting;
 
 fn main() {
+    complete::answer();
     let status = match arguments::parse() {
         Ok(arguments) => exit::report(commands::run(arguments)),
         Err(status) => status,

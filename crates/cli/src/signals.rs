@@ -28,7 +28,8 @@ pub(crate) struct Signals {
 impl Signals {
     /// Receives the signals that end a wait.
     pub(crate) fn ending() -> Result<Self, Failure> {
-        let mut signals = Self { ignored: ignored_from_the_start(), streams: Vec::with_capacity(9), cut_short: false };
+        let mut signals =
+            Self { ignored: ignored_from_the_start(), streams: Vec::with_capacity(9), cut_short: false };
         signals.add(&ENDING)?;
         Ok(signals)
     }

@@ -119,7 +119,8 @@ impl Watch<'_> {
             if left <= least {
                 return Cause::Lost;
             }
-            let pause = if left > hold_grace { left - hold_grace } else { (left - least).min(hold_grace / 20) };
+            let pause =
+                if left > hold_grace { left - hold_grace } else { (left - least).min(hold_grace / 20) };
             sleep(pause.min(until_lease)).await;
         }
     }
@@ -180,7 +181,10 @@ impl Watch<'_> {
             Cause::Lost => Failure::new(LOST, "the command was ended because its lock was lost"),
             Cause::Lease => {
                 let lease = self.lease.map(brief).unwrap_or_default();
-                Failure::new(LEASE_ENDED, format!("the command was ended because its lease of {lease} was over"))
+                Failure::new(
+                    LEASE_ENDED,
+                    format!("the command was ended because its lease of {lease} was over"),
+                )
             }
         }
     }

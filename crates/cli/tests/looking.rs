@@ -174,7 +174,7 @@ fn completions_and_man_pages_know_every_verb() {
     let place = Place::new();
     for shell in ["bash", "zsh", "fish"] {
         let script = text(&place, &["completions", shell]);
-        assert!(script.contains("evict") && script.contains("on-lost"), "{shell}");
+        assert!(script.contains("LOCKKEEPER_COMPLETE"), "{shell}");
     }
     assert!(text(&place, &["man"]).contains(".TH"));
     let dir = place.path("man1");
@@ -185,6 +185,14 @@ fn completions_and_man_pages_know_every_verb() {
     }
     let run = std::fs::read_to_string(dir.join("lockkeeper-run.1")).unwrap();
     assert!(run.contains("on\\-lost") && run.contains("LOCKKEEPER_TOKEN"));
+    assert!(run.contains("lockkeeper run [OPTIONS] <NAME>... \\-\\- <COMMAND>..."), "{run}");
+    for section in
+        ["SYNOPSIS", "ENVIRONMENT", "EXAMPLES", "EXIT STATUS", "LOCKKEEPER_NAMESPACE", "LOCKKEEPER_TTL"]
+    {
+        assert!(run.contains(section), "{section}: {run}");
+    }
+    let main = std::fs::read_to_string(dir.join("lockkeeper.1")).unwrap();
+    assert!(main.contains("lockkeeper [OPTIONS] <COMMAND>") && main.contains("LOCKKEEPER_URL"), "{main}");
 }
 
 #[test]
@@ -383,7 +391,9 @@ fn tables_fit_the_width_and_a_shown_id_can_be_evicted() {
 #[test]
 fn engines_names_the_selected_one() {
     let place = Place::new();
-    assert!(text(&place, &["engines"]).contains(&format!("Selected: file://{}", place.path("locks").display())));
+    assert!(
+        text(&place, &["engines"]).contains(&format!("Selected: file://{}", place.path("locks").display()))
+    );
     let output = place.lockkeeper(["engines"]).env_remove("LOCKKEEPER_URL").output().unwrap();
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(table.contains("Selected: file://") && table.contains("(the default)"), "{table}");
@@ -411,4 +421,34 @@ fn holders_of_another_client_are_marked_everywhere() {
     let mut watch = Held::start(place.lockkeeper(["-e", &url, "watch", "job", "--every", "20ms"]));
     let line = watch.line();
     assert!(line.contains("client=another") && !line.contains("pid=0"), "{line}");
+}
+
+/// As bash does: the words so far, and which one is being completed.
+fn completed(place: &Place, words: &[&str]) -> Vec<String> {
+    let mut command = place.lockkeeper(["--", "lockkeeper"]);
+    command.args(words).env("LOCKKEEPER_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+    let output = command.env("_CLAP_IFS", "\n").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn shells_complete_commands_options_lock_names_engines_and_programs() {
+    let place = Place::new();
+    let holder = place.hold(&["orders/42"]);
+    assert!(completed(&place, &["ev"]).contains(&"evict".into()));
+    assert!(completed(&place, &["run", "--on"]).contains(&"--on-lost".into()));
+    assert!(completed(&place, &["run", "--on-lost", "i"]).contains(&"ignore".into()));
+    for words in [&["show", "ord"][..], &["run", "ord"], &["evict", "o"], &["ls", "orders/"], &["watch", ""]]
+    {
+        assert!(completed(&place, words).contains(&"orders/42".into()), "{words:?}");
+    }
+    let elsewhere = format!("file:{}", place.path("empty").display());
+    assert!(!completed(&place, &["-e", &elsewhere, "show", "ord"]).contains(&"orders/42".into()));
+    assert!(completed(&place, &["-e", "redis"]).iter().any(|url| url.starts_with("redis://")));
+    assert!(completed(&place, &["schema", "post"]).contains(&"postgres".into()));
+    assert!(completed(&place, &["run", "x", "--", "sle"]).contains(&"sleep".into()));
+    std::fs::write(place.path("sleepy.txt"), "").unwrap();
+    assert_eq!(completed(&place, &["run", "x", "--", "cat", "sle"]), ["sleepy.txt"]);
+    assert_eq!(holder.finish(), 0);
 }

@@ -119,7 +119,8 @@ fn watch_keeps_its_heading_sorts_by_the_oldest_wait_and_leaves_the_screen_as_it_
     assert!(lines[1].starts_with("lock/07"), "{lines:?}");
     assert!(lines.iter().all(|line| line.trim_end().chars().count() <= 50), "{lines:?}");
     assert!(seen.starts_with("\u{1b}[?1049h"), "{seen:?}");
-    rustix::process::kill_process(rustix::process::Pid::from_child(&watch), rustix::process::Signal::INT).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&watch), rustix::process::Signal::INT)
+        .unwrap();
     assert_eq!(wait(&mut watch).code(), Some(130));
     terminal.until_shows("\u{1b}[?1049l");
     for holder in holders {

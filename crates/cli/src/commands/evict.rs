@@ -2,11 +2,13 @@
 
 use crate::arguments::EngineOptions;
 use crate::commands::show;
+use crate::complete;
 use crate::exit::{Failure, NOTHING_DONE, Outcome, SUCCESS};
+use crate::location;
 use crate::output::{self, warn};
 use crate::table::width;
-use crate::location;
 use clap::Args;
+use clap_complete::ArgValueCompleter;
 use lockkeeper::{ClaimView, LockView};
 use std::io::{IsTerminal, Write};
 
@@ -23,6 +25,7 @@ two may hold the lock: evict claims whose owner is dead, hangs or does no harm."
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Evict {
     /// Name of the lock, with or without its namespace
+    #[arg(add = ArgValueCompleter::new(complete::names))]
     name: String,
 
     /// Id of the claim, or its first digits, as 'show' prints it [default: the claims that hold]
@@ -95,7 +98,8 @@ fn agreed(claims: usize) -> Result<bool, Failure> {
     let what = if claims == 1 { "this claim" } else { "these claims" };
     let no_answer = |error: std::io::Error| Failure::usage(format!("could not ask: {error}"));
     let mut stderr = std::io::stderr();
-    write!(stderr, "Evict {what}? Two may hold the lock until the owner notices. [y/N] ").map_err(no_answer)?;
+    write!(stderr, "Evict {what}? Two may hold the lock until the owner notices. [y/N] ")
+        .map_err(no_answer)?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer).map_err(no_answer)?;
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))

@@ -4,8 +4,9 @@ use crate::arguments::EngineOptions;
 use crate::exit::{Outcome, SUCCESS};
 use crate::table::{Column, brief, layout, or_dash, printable, width};
 use crate::waiting::held_by;
-use crate::{json, location, output};
+use crate::{complete, json, location, output};
 use clap::Args;
+use clap_complete::ArgValueCompleter;
 use lockkeeper::{LockView, deadlocks};
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -21,7 +22,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Ls {
     /// Only locks whose name begins with PREFIX
-    #[arg(default_value = "", hide_default_value = true)]
+    #[arg(default_value = "", hide_default_value = true, add = ArgValueCompleter::new(complete::names))]
     prefix: String,
 
     /// Print JSON, with every claim

@@ -6,8 +6,9 @@ use crate::exit::{self, Failure, Outcome};
 use crate::output::warn;
 use crate::signals::Signals;
 use crate::supervise::{OnLost, Watch};
-use crate::{lookup, waiting};
+use crate::{complete, lookup, waiting};
 use clap::Args;
+use clap_complete::ArgValueCompleter;
 use lockkeeper::address::parse_duration;
 use lockkeeper::{Demand, Error, Guard, Keeper, LostReason, MultiLock, State, Wanted};
 use std::ffi::OsString;
@@ -39,7 +40,7 @@ const RELEASE_LIMITS: (Duration, Duration) = (Duration::from_secs(1), Duration::
 #[command(override_usage = USAGE, after_help = format!("{EXAMPLES}\n\n{}", exit::HELP))]
 pub(crate) struct Run {
     /// Name of the lock, such as orders/42; with several names, all of them or none
-    #[arg(required = true, num_args = 1.., value_name = "NAME")]
+    #[arg(required = true, num_args = 1.., value_name = "NAME", add = ArgValueCompleter::new(complete::names_or_command))]
     names: Vec<String>,
 
     /// Share the lock with other readers
@@ -105,7 +106,8 @@ impl Run {
     /// Refuses what can be refused before anything is claimed.
     fn check(&self) -> Result<(), Failure> {
         let Some(program) = self.command.first() else { return Err(self.no_command()) };
-        if let Some(name) = self.names.iter().find(|name| name.contains(',')).filter(|_| self.names.len() > 1) {
+        if let Some(name) = self.names.iter().find(|name| name.contains(',')).filter(|_| self.names.len() > 1)
+        {
             return Err(Failure::usage(format!(
                 "LOCKKEEPER_LOCK has several names separated by commas, so '{name}' cannot be one of them"
             )));
@@ -118,7 +120,8 @@ impl Run {
             Some(second) => {
                 let mut words: Vec<String> =
                     std::env::args().skip(1).skip_while(|word| word != "run").collect();
-                let at = words.iter().skip(1).position(|word| word == second).map_or(words.len(), |at| at + 1);
+                let at =
+                    words.iter().skip(1).position(|word| word == second).map_or(words.len(), |at| at + 1);
                 words.insert(at, "--".into());
                 words.join(" ")
             }

@@ -3,8 +3,9 @@
 use crate::arguments::EngineOptions;
 use crate::exit::{Outcome, SUCCESS};
 use crate::table::{Column, brief, layout, or_dash, unique_prefix, width};
-use crate::{json, location, output};
+use crate::{complete, json, location, output};
 use clap::Args;
+use clap_complete::ArgValueCompleter;
 use lockkeeper::{ClaimView, LockView};
 
 const EXAMPLES: &str = "\
@@ -17,6 +18,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Show {
     /// Name of the lock, with or without its namespace
+    #[arg(add = ArgValueCompleter::new(complete::names))]
     name: String,
 
     /// Print JSON

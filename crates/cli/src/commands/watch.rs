@@ -2,12 +2,14 @@
 
 use crate::arguments::EngineOptions;
 use crate::commands::ls;
+use crate::complete;
 use crate::exit::{Failure, Outcome, SUCCESS};
 use crate::location;
 use crate::output::{self, Reader, reader_is_gone, warn};
 use crate::signals::Signals;
 use crate::table::{cut, printable, width};
 use clap::Args;
+use clap_complete::ArgValueCompleter;
 use lockkeeper::address::parse_duration;
 use lockkeeper::{ClaimView, LockView, Standing, deadlocks};
 use std::cmp::Reverse;
@@ -31,7 +33,7 @@ const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Watch {
     /// Only locks whose name begins with PREFIX
-    #[arg(default_value = "", hide_default_value = true)]
+    #[arg(default_value = "", hide_default_value = true, add = ArgValueCompleter::new(complete::names))]
     prefix: String,
 
     /// How often to look
