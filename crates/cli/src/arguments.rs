@@ -1,36 +1,52 @@
-//! The options that every verb has, and the list of verbs.
+//! The options that every command has, and the list of commands.
 
 #[cfg(feature = "bench")]
 use crate::commands::bench;
 use crate::commands::{completions, engines, evict, ls, man, run, schema, show, watch};
-use crate::exit::{self, HELP};
+use crate::complete;
+use crate::exit::{self, Failure};
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
+use clap_complete::ArgValueCompleter;
 use lockkeeper::{Connect, Keeper};
 use lockkeeper_core::engine::parse_duration;
 use std::time::Duration;
+
+/// The variables that set an option; the manual pages list them.
+pub(crate) const ENVIRONMENT: [(&str, &str); 4] = [
+    ("LOCKKEEPER_URL", "The engine's URL, as --engine."),
+    ("LOCKKEEPER_NAMESPACE", "The namespace, as --namespace. It must not be empty."),
+    ("LOCKKEEPER_TTL", "The TTL, as --ttl."),
+    ("RUST_LOG", "Which events --verbose prints, such as 'lockkeeper_core=trace'."),
+];
 
 /// Locks across processes and machines, for any command.
 ///
 /// 'lockkeeper run NAME -- COMMAND' runs a command while it holds a lock. The locks live in an engine: files on
 /// this machine unless --engine names another, such as redis://host.
 #[derive(Debug, Parser)]
-#[command(name = "lockkeeper", version, after_help = HELP, max_term_width = 100)]
+#[command(
+    name = "lockkeeper",
+    version,
+    after_help = "'lockkeeper help run' lists the exit statuses.",
+    max_term_width = 100
+)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) options: EngineOptions,
 
-    /// Tell what happens on standard error (RUST_LOG chooses what)
-    #[arg(short, long, global = true, help_heading = "Everywhere")]
+    /// Print events on standard error (RUST_LOG selects which)
+    #[arg(short, long, global = true, help_heading = "Common options")]
     pub(crate) verbose: bool,
 
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
 
-/// Where the locks are.
+/// Which engine to use, and how.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Place {
-    /// The engine's URL; see 'lockkeeper engines' [default: files of this user's]
+pub(crate) struct EngineOptions {
+    /// URL of the engine; see 'lockkeeper engines' [default: the user's files on this machine]
     #[arg(
         short,
         long,
@@ -38,39 +54,82 @@ pub(crate) struct Place {
         value_name = "URL",
         env = "LOCKKEEPER_URL",
         hide_env_values = true,
-        help_heading = "Everywhere"
+        add = ArgValueCompleter::new(complete::engines),
+        help_heading = "Common options"
     )]
     pub(crate) engine: Option<String>,
 
-    /// Keeps applications apart; empty for bare names [default: lockkeeper]
-    #[arg(long, global = true, value_name = "TEXT", help_heading = "Everywhere")]
+    /// Prefix that keeps applications apart; '' for bare names [default: lockkeeper]
+    #[arg(
+        long,
+        global = true,
+        value_name = "TEXT",
+        env = "LOCKKEEPER_NAMESPACE",
+        hide_env_values = true,
+        help_heading = "Common options"
+    )]
     pub(crate) namespace: Option<String>,
 
-    /// How long a lock outlives its holder's last sign of life [default: 10s]
-    #[arg(long, global = true, value_name = "DURATION", value_parser = parse_duration, help_heading = "Everywhere")]
+    /// How long a lock outlives the last renewal by its holder [default: 10s]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DURATION",
+        env = "LOCKKEEPER_TTL",
+        hide_env_values = true,
+        value_parser = parse_duration,
+        help_heading = "Common options"
+    )]
     pub(crate) ttl: Option<Duration>,
 }
 
-impl Place {
-    /// A keeper on the engine, under the name of whoever asks.
-    pub(crate) async fn connect(&self, holder: Option<String>) -> lockkeeper::Result<Keeper> {
-        // An empty variable is as good as none.
-        let url = self.engine.clone().filter(|url| !url.is_empty());
-        let mut connect = Connect::to(url.unwrap_or_else(lockkeeper::default_url));
+impl EngineOptions {
+    /// The URL that was given; `None` for the default engine.
+    ///
+    /// An empty URL is refused: it is a variable that was not set, and local files in its stead would end exclusion
+    /// between machines without a word.
+    pub(crate) fn url(&self) -> Result<Option<&str>, Failure> {
+        match self.engine.as_deref() {
+            Some("") if is_empty("LOCKKEEPER_URL") => Err(Failure::usage(
+                "LOCKKEEPER_URL is empty: set it to an engine's URL, such as redis://host, \
+                 or unset it to lock with files on this machine",
+            )),
+            Some("") => Err(Failure::usage(
+                "--engine is empty: give an engine's URL, such as redis://host, \
+                 or leave the option out to lock with files on this machine",
+            )),
+            url => Ok(url),
+        }
+    }
+
+    /// Connects a keeper to the engine, with this text as the holder shown to operators.
+    pub(crate) async fn connect(&self, holder: Option<String>) -> Result<Keeper, Failure> {
+        let url = self.url()?.map_or_else(lockkeeper::default_url, str::to_owned);
+        let mut connect = Connect::to(url);
         if let Some(ttl) = self.ttl {
             connect = connect.ttl(ttl);
         }
         if let Some(namespace) = &self.namespace {
+            if namespace.is_empty() && is_empty("LOCKKEEPER_NAMESPACE") {
+                return Err(Failure::usage(
+                    "LOCKKEEPER_NAMESPACE is empty: set it, or unset it and give --namespace '' for bare names",
+                ));
+            }
             connect = connect.namespace(namespace);
         }
         if let Some(holder) = holder {
             connect = connect.holder(holder);
         }
-        connect.connect().await
+        Ok(connect.connect().await?)
     }
 }
 
-/// What to do.
+/// Whether a variable is set, but to nothing.
+fn is_empty(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| value.is_empty())
+}
+
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Run(run::Run),
@@ -86,15 +145,26 @@ pub(crate) enum Verb {
     Man(man::Man),
 }
 
-/// Reads the command line; otherwise says what is wrong (or the help asked for) and returns the exit status.
+/// Reads the command line; otherwise prints the error (or the help that was requested) and returns the exit status.
 pub(crate) fn parse() -> Result<Arguments, u8> {
     Arguments::try_parse().map_err(|error| {
-        let text = error.render();
+        let text = error.render().to_string();
         if !error.use_stderr() {
-            return exit::tell(crate::output::print(&text.to_string()).map(|_| exit::SUCCESS));
+            return exit::report(crate::output::print(&text).map(|_| exit::SUCCESS));
         }
-        let text = text.to_string();
-        crate::output::warn(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+        let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+        crate::output::warn(&format!("{text}{}", hint(error.kind())));
         exit::USAGE
     })
+}
+
+/// An option of the command's is taken for one of ours if nothing separates the two.
+fn hint(error: ErrorKind) -> &'static str {
+    let mut words = std::env::args_os().skip(1);
+    let runs = words.any(|word| word == "run");
+    if error == ErrorKind::UnknownArgument && runs && !words.any(|word| word == "--") {
+        "\n\nPut '--' before the command: lockkeeper run NAME -- COMMAND..."
+    } else {
+        ""
+    }
 }

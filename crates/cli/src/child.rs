@@ -1,13 +1,13 @@
 //! The command as a child process with a process group of its own.
 
 use crate::exit::{self, Failure};
+use crate::lookup::not_started;
 use crate::terminal::Terminal;
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpgrp, getpid, getsid, kill_current_process_group, kill_process,
     kill_process_group, test_kill_process_group, waitpid,
 };
 use std::ffi::OsString;
-use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -20,7 +20,7 @@ pub(crate) struct Child {
     group: Pid,
     changes: Changes,
     terminal: Option<Terminal>,
-    /// We have stopped together with the command, and go on together.
+    /// This process was stopped together with the command, and continues with it.
     suspended: bool,
 }
 
@@ -52,12 +52,12 @@ impl Child {
         }
     }
 
-    /// Sends a signal to the whole group. A group that is gone does not mind.
+    /// Sends a signal to the whole group, if it is still there.
     pub(crate) fn signal(&self, signal: Signal) {
         let _ = kill_process_group(self.group, signal);
     }
 
-    /// Asks the whole group to end, stopped members included.
+    /// Sends TERM to the whole group, stopped members included.
     pub(crate) fn terminate(&self) {
         self.signal(Signal::TERM);
         self.signal(Signal::CONT);
@@ -68,7 +68,7 @@ impl Child {
         test_kill_process_group(self.group).is_ok()
     }
 
-    /// Passes on a signal that was sent to us.
+    /// Passes on a signal that this process received.
     pub(crate) fn pass_on(&mut self, signal: Signal) {
         if signal == Signal::CONT
             && std::mem::take(&mut self.suspended)
@@ -80,6 +80,12 @@ impl Child {
         if signal == Signal::TSTP {
             self.suspend();
         }
+    }
+
+    /// The exit status of a command that has ended.
+    pub(crate) fn has_ended(&self) -> Option<u8> {
+        let (_, status) = waitpid(Some(self.group), WaitOptions::NOHANG).ok()??;
+        Some(exit_status(status))
     }
 
     /// Resolves with the exit status when the command has ended; handles its stops on the way.
@@ -98,8 +104,8 @@ impl Child {
         }
     }
 
-    /// The command was stopped: by Ctrl-Z, for want of the terminal, or by somebody who wants to look at it. In
-    /// the last case it keeps its lock, and we do nothing.
+    /// The command was stopped: by Ctrl-Z, because it needs the terminal, or by a signal from elsewhere. In the last
+    /// case it keeps its lock, and nothing is done.
     fn stopped(&mut self, status: WaitStatus) {
         let by = status.stopping_signal();
         let for_terminal = by == Some(Signal::TTIN.as_raw()) || by == Some(Signal::TTOU.as_raw());
@@ -114,7 +120,7 @@ impl Child {
     /// Stops everything the shell knows as this job, as Ctrl-Z would have without us.
     fn suspend_the_job(&mut self) {
         if getsid(None).ok() == Some(getpgrp()) {
-            // No shell with job control is above us: nobody could wake us again.
+            // No shell with job control could continue this process.
             self.terminal.as_ref().map(Terminal::hand_over);
             return self.signal(Signal::CONT);
         }
@@ -122,18 +128,18 @@ impl Child {
         let _ = kill_current_process_group(Signal::STOP);
     }
 
-    /// Stops us, too, so that whoever stopped us sees it. The lock is not renewed meanwhile; whether it is still
-    /// ours is looked at before the command goes on.
+    /// Stops this process as well, so that the shell sees it. The lock is not renewed meanwhile; whether it is still
+    /// held is checked before the command goes on.
     fn suspend(&mut self) {
         self.suspended = true;
         let _ = kill_process(getpid(), Signal::STOP);
     }
 }
 
-/// What tells that the command's state may have changed.
+/// The source of changes of the command's state.
 enum Changes {
     /// Its end only, without the detour of a signal: all that matters without a terminal.
-    End { descriptor: AsyncFd<OwnedFd>, heard: bool },
+    End { descriptor: AsyncFd<OwnedFd>, seen: bool },
     /// Every change.
     Any(Stream),
 }
@@ -141,19 +147,19 @@ enum Changes {
 impl Changes {
     fn of(child: Pid, in_a_terminal: bool) -> Result<Self, Failure> {
         if !in_a_terminal && let Some(end) = end_of(child) {
-            return Ok(Self::End { descriptor: end, heard: false });
+            return Ok(Self::End { descriptor: end, seen: false });
         }
         // A change before this is not missed: the state is looked at before each wait.
         listen(SignalKind::child())
             .map(Self::Any)
-            .map_err(|error| Failure::new(exit::UNAVAILABLE, format!("could not listen to signals: {error}")))
+            .map_err(|error| Failure::new(exit::UNAVAILABLE, format!("could not receive signals: {error}")))
     }
 
     async fn next(&mut self) {
         match self {
             // It stays readable for ever, but a debugger may keep the end from us: then we must not spin.
-            Self::End { heard: true, .. } => tokio::time::sleep(Duration::from_millis(5)).await,
-            Self::End { descriptor, heard } => *heard = descriptor.readable().await.is_ok(),
+            Self::End { seen: true, .. } => tokio::time::sleep(Duration::from_millis(5)).await,
+            Self::End { descriptor, seen } => *seen = descriptor.readable().await.is_ok(),
             Self::Any(signals) => {
                 signals.recv().await;
             }
@@ -181,17 +187,4 @@ fn exit_status(status: WaitStatus) -> u8 {
         (None, Some(signal)) => exit::by_signal(signal),
         (None, None) => u8::MAX,
     }
-}
-
-fn not_started(program: &OsString, error: &std::io::Error) -> Failure {
-    let program = program.to_string_lossy();
-    if error.kind() == ErrorKind::NotFound {
-        let message = format!(
-            "command not found: {program}\n  Give the command and its arguments as separate words after '--', \
-             or a whole line with: -- sh -c '…'"
-        );
-        return Failure::new(exit::NOT_FOUND, message);
-    }
-    let message = format!("cannot execute {program}: {error}\n  Is it a program, and may you execute it?");
-    Failure::new(exit::NOT_EXECUTABLE, message)
 }

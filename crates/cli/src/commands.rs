@@ -1,4 +1,4 @@
-//! The verbs, a file each: its arguments and its run.
+//! The commands, one file each: arguments and run.
 
 #[cfg(feature = "bench")]
 pub(crate) mod bench;
@@ -19,35 +19,35 @@ use std::io::IsTerminal;
 /// Does what the command line asks.
 pub(crate) fn run(arguments: Arguments) -> Outcome {
     if arguments.verbose {
-        tell_everything();
+        log_events();
     }
-    let place = arguments.place;
+    let options = arguments.options;
     match arguments.verb {
-        Verb::Run(run) => block_on(run.run(&place)),
-        Verb::Ls(ls) => block_on(ls.run(&place)),
-        Verb::Show(show) => block_on(show.run(&place)),
-        Verb::Watch(watch) => block_on(watch.run(&place)),
-        Verb::Evict(evict) => block_on(evict.run(&place)),
-        Verb::Engines(engines) => engines.run(),
+        Verb::Run(run) => block_on(run.run(&options)),
+        Verb::Ls(ls) => block_on(ls.run(&options)),
+        Verb::Show(show) => block_on(show.run(&options)),
+        Verb::Watch(watch) => block_on(watch.run(&options)),
+        Verb::Evict(evict) => block_on(evict.run(&options)),
+        Verb::Engines(engines) => engines.run(&options),
         #[cfg(feature = "bench")]
-        Verb::Bench(bench) => bench.run(&place),
+        Verb::Bench(bench) => bench.run(&options),
         Verb::Schema(schema) => schema.run(),
         Verb::Completions(completions) => completions.run(),
         Verb::Man(man) => man.run(),
     }
 }
 
-/// One thread does for everything here; renewals have their own.
-fn block_on(verb: impl Future<Output = Outcome>) -> Outcome {
+/// One thread is enough here; renewals have their own.
+pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(UNAVAILABLE, format!("could not start: {error}")))?;
-    let outcome = runtime.block_on(verb);
+    let outcome = runtime.block_on(work);
     // The process ends now; taking the runtime apart would only delay that.
     std::mem::forget(runtime);
     outcome
 }
 
-fn tell_everything() {
+fn log_events() {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("debug"));
     let colours = std::io::stderr().is_terminal();

@@ -1,40 +1,44 @@
-//! How the program ends: every exit status and what it means, told once.
+//! How the program ends: every exit status and what it means, in one place.
 
 use lockkeeper::Error;
 
-/// All went well (or, of `run`, the command said so).
+/// Done (or, of `run`, the command's own success).
 pub(crate) const SUCCESS: u8 = 0;
-/// There was nothing to do, or the answer to a question was no.
+/// Nothing was there to do, or the question was answered with no.
 pub(crate) const NOTHING_DONE: u8 = 1;
 /// Wrong usage: an option, a name, a duration, a URL.
 pub(crate) const USAGE: u8 = 64;
-/// The engine is not reachable or did not do its part.
+/// The engine is not reachable, or failed.
 pub(crate) const UNAVAILABLE: u8 = 69;
 /// The wait ended without the lock.
-pub(crate) const NOT_GRANTED: u8 = 75;
+pub(crate) const NOT_ACQUIRED: u8 = 75;
 /// The lock was lost while the command ran.
 pub(crate) const LOST: u8 = 76;
+/// The lease ended while the command ran; timeout(1) uses the same status.
+pub(crate) const LEASE_ENDED: u8 = 124;
 /// The command could not be executed.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// There is no such command.
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// The table that the help texts show.
+/// The table in the help of `run`; docs/cli.md has the same.
 pub(crate) const HELP: &str = "\
 Exit status:
-  the command's own, 128+N if signal N ended it (of 'run')
-  1    nothing was there to evict, or the question was answered with no
-  64   wrong usage: an option, a name, a duration, an engine's URL
-  69   the engine is not reachable, or failed
-  75   the wait ended without the lock; the command was not started
-  76   the lock was lost, so the command was ended
-  126  the command is not executable
-  127  the command was not found";
+  the command's own, or 128+N if signal N ended it
+  1      evict: nothing to evict, or the question was answered with no
+  64     wrong usage: an option, a name, a duration, a URL, a name in use as another kind of lock
+  69     the engine is not reachable, or failed
+  75     the lock was not acquired in time, and the command was not started (see -E)
+  76     the lock was lost, and the command was ended
+  124    the lease ended, and the command was ended
+  126    the command cannot be executed
+  127    the command was not found
+  128+N  signal N ended the wait";
 
-/// What a verb comes to: an exit status, or a failure to tell.
+/// What a command comes to: an exit status, or a failure to report.
 pub(crate) type Outcome = Result<u8, Failure>;
 
-/// Why a verb failed: the exit status and what to say on standard error.
+/// Why a command failed: the exit status and the message for standard error.
 #[derive(Debug)]
 pub(crate) struct Failure {
     status: u8,
@@ -50,7 +54,7 @@ impl Failure {
         Self::new(USAGE, message)
     }
 
-    /// Ended by a signal, as a shell tells it. There is nothing to say: whoever sent it knows.
+    /// Ended by a signal; the status is the one a shell reports. The sender knows, so there is no message.
     pub(crate) fn by_signal(signal: i32) -> Self {
         Self::new(by_signal(signal), "")
     }
@@ -72,8 +76,8 @@ impl From<Error> for Failure {
     }
 }
 
-/// Tells the outcome on standard error, if it needs telling, and returns the exit status.
-pub(crate) fn tell(outcome: Outcome) -> u8 {
+/// Prints the failure on standard error, if there is one with a message, and returns the exit status.
+pub(crate) fn report(outcome: Outcome) -> u8 {
     match outcome {
         Ok(status) => status,
         Err(failure) => {

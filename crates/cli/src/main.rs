@@ -3,7 +3,11 @@
 mod arguments;
 mod child;
 mod commands;
+mod complete;
 mod exit;
+mod json;
+mod location;
+mod lookup;
 mod output;
 mod signals;
 mod supervise;
@@ -12,8 +16,9 @@ mod terminal;
 mod waiting;
 
 fn main() {
+    complete::answer();
     let status = match arguments::parse() {
-        Ok(arguments) => exit::tell(commands::run(arguments)),
+        Ok(arguments) => exit::report(commands::run(arguments)),
         Err(status) => status,
     };
     // Leaves the runtime as it is: everything worth waiting for has been awaited.

@@ -1,25 +1,143 @@
-//! Tables for people: plain columns, safe to print whatever the cells hold.
+//! Tables for operators: plain columns that fit the terminal, safe to print whatever the cells contain.
 
-use comfy_table::{Table, presets};
+use std::io::IsTerminal;
 use std::time::Duration;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Lays out rows under headings, one line each.
-pub(crate) fn layout(headings: &[&str], rows: Vec<Vec<String>>) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(headings.to_vec());
-    for row in rows {
-        table.add_row(row.iter().map(|cell| printable(cell)).collect::<Vec<_>>());
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+/// The space between two columns.
+const GAP: usize = 2;
+
+/// A column, and what may be done to it when the terminal is too narrow.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Column {
+    heading: &'static str,
+    /// It may be cut to this width, if that is not less than the heading's.
+    least: Option<usize>,
+    /// It may be left out; smaller ranks first, and rank 0 before anything is cut.
+    rank: Option<u8>,
 }
 
-/// Text of another client's cannot send control sequences to our terminal.
+impl Column {
+    /// A column that stays as it is.
+    pub(crate) const fn new(heading: &'static str) -> Self {
+        Self { heading, least: None, rank: None }
+    }
+
+    /// Its heading.
+    pub(crate) const fn heading(&self) -> &'static str {
+        self.heading
+    }
+
+    /// One whose text may be cut.
+    pub(crate) const fn cut_to(self, least: usize) -> Self {
+        Self { least: Some(least), ..self }
+    }
+
+    /// One that may be left out.
+    pub(crate) const fn optional(self, rank: u8) -> Self {
+        Self { rank: Some(rank), ..self }
+    }
+}
+
+/// How wide a table on standard output may be: as wide as the terminal, or COLUMNS if that is set. `None`, so as wide
+/// as it has to be, in a pipe or if the user asks for it.
+pub(crate) fn width(wide: bool) -> Option<usize> {
+    if wide {
+        return None;
+    }
+    let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    if !std::io::stdout().is_terminal() {
+        return columns;
+    }
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok();
+    let shown = size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
+    shown.or(columns).or(Some(80))
+}
+
+/// Lays out rows under headings, one line each, no wider than the limit.
+pub(crate) fn layout(columns: &[Column], rows: Vec<Vec<String>>, width: Option<usize>) -> String {
+    let rows: Vec<Vec<String>> =
+        rows.into_iter().map(|row| row.iter().map(|cell| printable(cell)).collect()).collect();
+    let mut widths: Vec<Option<usize>> = columns.iter().map(|column| Some(column.heading.width())).collect();
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(Some(cell.width()));
+        }
+    }
+    if let Some(limit) = width {
+        fit(columns, &mut widths, limit);
+    }
+    let headings: Vec<String> = columns.iter().map(|column| column.heading.to_owned()).collect();
+    let lines = std::iter::once(&headings).chain(&rows).map(|row| line(row, &widths, width));
+    lines.collect()
+}
+
+/// Leaves columns out (`None`) and cuts others until all fit, as far as they can.
+fn fit(columns: &[Column], widths: &mut [Option<usize>], limit: usize) {
+    let least = |index: usize, width: usize| {
+        columns[index].least.map_or(width, |least| width.min(least.max(columns[index].heading.width())))
+    };
+    loop {
+        let shown: Vec<(usize, usize)> =
+            widths.iter().enumerate().filter_map(|(index, width)| Some((index, (*width)?))).collect();
+        let gaps = GAP * shown.len().saturating_sub(1);
+        let whole = gaps + shown.iter().map(|(_, width)| width).sum::<usize>();
+        if whole <= limit {
+            return;
+        }
+        let shortest = gaps + shown.iter().map(|(index, width)| least(*index, *width)).sum::<usize>();
+        let out = shown.iter().filter_map(|(index, _)| Some((columns[*index].rank?, *index))).min();
+        match out {
+            Some((rank, index)) if rank == 0 || shortest > limit => widths[index] = None,
+            _ => {
+                // The widest first, a character at a time.
+                let widest = shown.iter().filter(|(index, width)| least(*index, *width) < *width);
+                let Some((index, width)) = widest.max_by_key(|(_, width)| *width) else { return };
+                widths[*index] = Some(width - 1);
+            }
+        }
+    }
+}
+
+fn line(row: &[String], widths: &[Option<usize>], limit: Option<usize>) -> String {
+    let mut line = String::new();
+    for (cell, width) in row.iter().zip(widths).filter_map(|(cell, width)| Some((cell, (*width)?))) {
+        let cell = cut(cell, width);
+        line += &cell;
+        line.extend(std::iter::repeat_n(' ', width - cell.width() + GAP));
+    }
+    let line = line.trim_end();
+    limit.map_or_else(|| line.to_owned(), |limit| cut(line, limit)) + "\n"
+}
+
+/// The text, cut to a width if it is longer, which shows in an ellipsis.
+pub(crate) fn cut(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut kept = String::new();
+    let mut used = 1;
+    for letter in text.chars() {
+        used += letter.width().unwrap_or(0);
+        if used > width {
+            break;
+        }
+        kept.push(letter);
+    }
+    kept + if width > 0 { "…" } else { "" }
+}
+
+/// Text of another client cannot send control sequences to the terminal.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// How many characters of these ids are enough to tell them apart: at least eight.
+pub(crate) fn unique_prefix<'a>(ids: impl Iterator<Item = &'a str>) -> usize {
+    let mut sorted: Vec<&str> = ids.collect();
+    sorted.sort_unstable();
+    let common = |pair: &[&str]| pair[0].chars().zip(pair[1].chars()).take_while(|(a, b)| a == b).count();
+    sorted.windows(2).map(|pair| common(pair) + 1).max().unwrap_or(0).max(8)
 }
 
 /// A duration in two units at most: `350ms`, `12.3s`, `2m05s`, `3h20m`, `4d07h`.
@@ -61,7 +179,44 @@ mod tests {
     #[test]
     fn columns_line_up_and_control_characters_do_not_get_through() {
         let rows = vec![vec!["漢字".into(), "1".into()], vec!["a\u{1b}[2J".into(), "2".into()]];
-        let text = layout(&["NAME", "N"], rows);
+        let text = layout(&[Column::new("NAME"), Column::new("N")], rows, None);
         assert_eq!(text, "NAME   N\n漢字   1\na\u{fffd}[2J  2\n");
+    }
+
+    const COLUMNS: [Column; 4] = [
+        Column::new("NAME").cut_to(6),
+        Column::new("SINCE").optional(0),
+        Column::new("AS").optional(1),
+        Column::new("N"),
+    ];
+
+    fn at(width: usize) -> String {
+        let row = ["orders/42/lines", "2026-03-01", "shared", "17"].map(String::from).to_vec();
+        layout(&COLUMNS, vec![row], Some(width)).lines().nth(1).unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_narrow_table_leaves_out_and_cuts() {
+        assert_eq!(at(39), "orders/42/lines  2026-03-01  shared  17");
+        assert_eq!(at(38), "orders/42/lines  shared  17");
+        assert_eq!(at(26), "orders/42/lin…  shared  17");
+        assert_eq!(at(18), "order…  shared  17");
+        assert_eq!(at(17), "orders/42/li…  17");
+        assert_eq!(at(8), "order… …", "a table that cannot fit is cut");
+    }
+
+    #[test]
+    fn wide_letters_are_cut_in_whole() {
+        assert_eq!(cut("漢字漢字", 8), "漢字漢字");
+        assert_eq!(cut("漢字漢字", 6), "漢字…");
+        assert_eq!(cut("漢字漢字", 0), "");
+    }
+
+    #[test]
+    fn ids_are_as_long_as_tells_them_apart() {
+        let ids = |ids: &[&str]| unique_prefix(ids.iter().copied());
+        assert_eq!(ids(&[]), 8);
+        assert_eq!(ids(&["0123456789abcdef", "f123456789abcdef"]), 8);
+        assert_eq!(ids(&["0123456789abcdef", "0123456789fbcdef"]), 11);
     }
 }

@@ -1,33 +1,37 @@
-//! What a person sees while a command waits for its lock: a spinner with the place in the queue and who holds.
+//! What the user sees while a command waits for its lock: the place in the queue and the holder.
 
 use crate::output::warn;
 use crate::table::printable;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lockkeeper::{Keeper, LockView, Standing};
+use lockkeeper::{ClaimView, Keeper, LockView};
 use std::convert::Infallible;
 use std::io::IsTerminal;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Short waits pass without a word.
+/// Shorter waits show nothing in a terminal.
 const SILENT_FOR: Duration = Duration::from_millis(300);
+/// Shorter waits print nothing without a terminal, where a line may become a mail.
+const SILENT_WITHOUT_TERMINAL: Duration = Duration::from_secs(1);
 /// One turn of the spinner.
 const TURN: Duration = Duration::from_millis(100);
-/// How often the engine is asked.
-const ASK_EVERY: Duration = Duration::from_millis(500);
+/// How often the engine is asked for the queue.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Shows the wait until it is dropped. Without a terminal on standard error it does nothing at all.
+/// Shows the wait until it is dropped: a spinner in a terminal, one line elsewhere.
 pub(crate) async fn show(keeper: &Keeper, names: &[String]) -> Infallible {
     if !std::io::stderr().is_terminal() {
+        sleep(SILENT_WITHOUT_TERMINAL).await;
+        warn(&describe(keeper, names).await);
         return std::future::pending().await;
     }
     sleep(SILENT_FOR).await;
     let spinner = Spinner::new();
-    let mut asked = None;
+    let mut looked = None;
     loop {
-        if asked.is_none_or(|moment: Instant| moment.elapsed() >= ASK_EVERY) {
+        if looked.is_none_or(|moment: Instant| moment.elapsed() >= LOOK_EVERY) {
             spinner.0.set_message(describe(keeper, names).await);
-            asked = Some(Instant::now());
+            looked = Some(Instant::now());
         }
         spinner.0.tick();
         sleep(TURN).await;
@@ -35,13 +39,13 @@ pub(crate) async fn show(keeper: &Keeper, names: &[String]) -> Infallible {
 }
 
 /// A call inside a command that already runs under the lock waits for itself, for ever. It could mean the same
-/// name on another engine, so this is said only once it has waited, and it waits on.
+/// name on another engine, so this is only a warning, and the wait goes on.
 pub(crate) async fn warn_of_itself(names: &[String]) -> Infallible {
     let held = std::env::var("LOCKKEEPER_LOCK").unwrap_or_default();
     if let Some(name) = names.iter().find(|name| held == **name || held.split(',').any(|held| held == **name))
     {
         sleep(SILENT_FOR).await;
-        warn(&format!("already runs under '{name}' (LOCKKEEPER_LOCK says so), so this may wait for itself"));
+        warn(&format!("already runs under '{name}' (see LOCKKEEPER_LOCK), so this may wait for itself"));
     }
     std::future::pending().await
 }
@@ -57,42 +61,56 @@ impl Spinner {
     }
 }
 
-/// The line goes when the wait does, so that the command starts on a clean one.
+/// Removes the line with the wait, so that the command starts on an empty one.
 impl Drop for Spinner {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }
 }
 
-async fn describe(keeper: &Keeper, names: &[String]) -> String {
-    for name in names {
-        if let Ok(locks) = keeper.inspect_at_most(name, 100).await
-            && let Some(lock) = locks.into_iter().find(|lock| lock.name == *name)
-            && let Some(line) = place_in(&lock, std::process::id())
-        {
-            return line;
-        }
-    }
-    format!("waiting for {}", names.join(", "))
+/// The lock of exactly this name, if it is in use.
+pub(crate) async fn find(keeper: &Keeper, name: &str) -> Option<LockView> {
+    let locks = keeper.inspect_at_most(name, 100).await.ok()?;
+    locks.into_iter().find(|lock| lock.name == name)
 }
 
-/// Where this process stands in the lock's queue; `None` if it does not wait there.
+async fn describe(keeper: &Keeper, names: &[String]) -> String {
+    let mut held = None;
+    for name in names {
+        if let Some(lock) = find(keeper, name).await {
+            if let Some(line) = place_in(&lock, std::process::id()) {
+                return line;
+            }
+            // A style without a queue shows its holder only.
+            let by_others = lock.holders().any(|claim| claim.holder.pid != std::process::id());
+            held = held.or(by_others.then(|| format!("waiting for {name}, held by {}", held_by(&lock))));
+        }
+    }
+    held.unwrap_or_else(|| format!("waiting for {}", names.join(", ")))
+}
+
+/// The place of this process in the lock's queue; `None` if it does not wait there.
 fn place_in(lock: &LockView, pid: u32) -> Option<String> {
-    let waiters = || lock.claims.iter().filter(|claim| claim.standing == Standing::Waits);
-    let place = waiters().position(|claim| claim.holder.pid == pid)? + 1;
+    let place = lock.waiters().position(|claim| claim.holder.pid == pid)? + 1;
     Some(format!(
         "waiting for {}: place {place} of {}, held by {}",
         lock.name,
-        waiters().count(),
+        lock.waiters().count(),
         held_by(lock)
     ))
 }
 
-/// Who holds a lock, in a few words.
+/// The holders of a lock, in a few words.
 pub(crate) fn held_by(lock: &LockView) -> String {
     let mut holders = lock.holders();
     let Some(first) = holders.next() else { return "nobody".into() };
     let more = holders.count();
     let others = if more == 0 { String::new() } else { format!(" and {more} more") };
-    printable(&format!("{}{others}", first.holder))
+    printable(&format!("{}{others}", who(first)))
+}
+
+/// The holder of a claim. One of another client's is marked, for lockkeeper knows little of it.
+pub(crate) fn who(claim: &ClaimView) -> String {
+    let mark = if claim.foreign { " (another client)" } else { "" };
+    format!("{}{mark}", claim.holder)
 }

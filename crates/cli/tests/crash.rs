@@ -67,7 +67,7 @@ fn when_the_holder_is_killed_the_first_of_five_waiters_runs_next() {
     }
     assert_eq!(std::fs::read_to_string(order).unwrap(), "1\n2\n3\n4\n5\n");
     place.assert_empty();
-    assert_eq!(place.output(["ls"]).stdout, b"NAME  AS  HOLD  WAIT  FOR  HELD BY\n", "no ghost");
+    assert_eq!(place.output(["ls"]).stdout, b"NAME  AS  HOLD  WAIT  FOR  WAITED  HELD BY\n", "no ghost");
 }
 
 /// How often each of the 64 processes starts the binary. 200 shows the whole 12,800 and takes a minute or two.

@@ -126,3 +126,78 @@ fn it_is_quiet_unless_asked() {
     let text = String::from_utf8(loud.stderr).unwrap();
     assert!(text.contains("granted") && !text.contains('\u{1b}'), "{text}");
 }
+
+#[test]
+fn an_empty_engine_is_refused_and_not_replaced_by_local_files() {
+    let place = Place::new();
+    for arguments in [&["ls"][..], &["run", "x", "--", "echo", "never"], &["show", "x"], &["watch"]] {
+        let output = place.lockkeeper(arguments).env("LOCKKEEPER_URL", "").output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(64), "{arguments:?}: {text}");
+        assert!(output.stdout.is_empty(), "the command must not run");
+        assert!(text.contains("LOCKKEEPER_URL is empty") && text.contains("unset it"), "{text}");
+    }
+    says(&place, &["-e", "", "ls"], 64, &["--engine is empty", "leave the option out"]);
+    says(&place, &["-e", "", "run", "x", "--", "true"], 64, &["--engine is empty"]);
+}
+
+#[test]
+fn the_environment_sets_namespace_and_ttl() {
+    let place = Place::new();
+    let holder = place.hold(&["--namespace", "shop", "x"]);
+    let tries = |namespace: &str, more: &[&str]| {
+        let mut command = place.lockkeeper(["run", "--no-wait"]);
+        command.args(more).args(["x", "--", "true"]).env("LOCKKEEPER_NAMESPACE", namespace);
+        let output = command.output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(tries("shop", &[]).0, 75);
+    assert_eq!(tries("bank", &[]), (0, String::new()));
+    assert_eq!(tries("bank", &["--namespace", "shop"]).0, 75, "the option wins");
+    let (status, text) = tries("", &[]);
+    assert!(status == 64 && text.contains("LOCKKEEPER_NAMESPACE is empty"), "{status} {text}");
+    assert_eq!(holder.finish(), 0);
+    let with_ttl = |ttl: &str| {
+        let output = place.lockkeeper(["ls"]).env("LOCKKEEPER_TTL", ttl).output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(with_ttl("2s").0, 0);
+    let (status, text) = with_ttl("1ms");
+    assert!(status == 64 && text.contains("too short"), "{status} {text}");
+    assert_eq!(with_ttl("").0, 64);
+}
+
+#[test]
+fn the_status_of_a_lock_that_is_not_acquired_can_be_chosen() {
+    let place = Place::new();
+    let holder = place.hold(&["x"]);
+    says(&place, &["run", "-n", "-E", "0", "x", "--", "true"], 0, &["did not acquire"]);
+    says(&place, &["run", "-w", "50ms", "--conflict-exit-code", "9", "x", "--", "true"], 9, &["within 50ms"]);
+    says(&place, &["run", "-n", "-E", "256", "x", "--", "true"], 64, &["256"]);
+    assert_eq!(holder.finish(), 0);
+    says(&place, &["run", "-n", "-E", "9", "x", "--", "sh", "-c", "exit 3"], 3, &[]);
+}
+
+#[test]
+fn a_command_that_is_not_there_is_noticed_before_the_wait() {
+    let place = Place::new();
+    let holder = place.hold(&["x"]);
+    let file = place.path("plain");
+    std::fs::write(&file, "just text").unwrap();
+    // Without a limit: a call that waited would never end.
+    says(&place, &["run", "x", "--", "/no/such/command"], 127, &["command not found"]);
+    says(&place, &["run", "x", "--", "no-such-command"], 127, &["command not found"]);
+    says(&place, &["run", "x", "--", file.to_str().unwrap()], 126, &["cannot execute"]);
+    assert_eq!(place.standings("x"), ["holds"]);
+    assert_eq!(holder.finish(), 0);
+}
+
+#[test]
+fn a_missing_separator_is_suggested() {
+    let place = Place::new();
+    says(&place, &["run", "a", "echo", "hi"], 64, &["lockkeeper run a -- echo hi", "Usage"]);
+    says(&place, &["run", "-n", "a", "echo", "hi"], 64, &["lockkeeper run -n a -- echo hi"]);
+    says(&place, &["run", "a", "ls", "-l"], 64, &["lockkeeper run NAME -- COMMAND"]);
+    says(&place, &["run", "a"], 64, &["lockkeeper run a -- COMMAND"]);
+    place.assert_empty();
+}

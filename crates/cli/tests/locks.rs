@@ -100,3 +100,15 @@ fn a_call_that_may_wait_for_itself_says_so() {
     let inner = [binary, "run", "y", "--", "true"];
     assert_eq!(place.status(["run", "x", "--"].into_iter().chain(inner)), (0, String::new()));
 }
+
+#[test]
+fn a_wait_without_a_terminal_is_reported_once_with_the_holder() {
+    let place = Place::new();
+    let holder = place.hold(&["x", "--holder", "ann"]);
+    let (status, text) = place.status(["run", "--wait", "2500ms", "x", "--", "true"]);
+    assert_eq!(status, 75);
+    assert_eq!(text.matches("lockkeeper: waiting for x: place 1 of 1, held by ann").count(), 1, "{text}");
+    let (_, text) = place.status(["run", "--wait", "200ms", "x", "--", "true"]);
+    assert!(!text.contains("waiting for"), "a short wait is not reported: {text}");
+    assert_eq!(holder.finish(), 0);
+}

@@ -3,6 +3,7 @@
 mod support;
 
 use rustix::process::Signal;
+use std::time::{Duration, Instant};
 use support::{LIVE_ON, Place, lives, until};
 
 /// A shell line that says 'asked' when it is asked to end.
@@ -82,7 +83,7 @@ fn a_command_is_asked_to_end_while_the_lock_still_protects_it() {
         format!("trap '{binary} show x --json > {}; exit 0' TERM; echo holding; {LIVE_ON}", seen.display());
     let held = place.start(&["run", "--lease", "5s", "x", "--", "sh", "-c", &line]);
     let (status, text) = held.end();
-    assert_eq!(status, 76, "{text}");
+    assert_eq!(status, 124, "{text}");
     let lock: serde_json::Value = serde_json::from_slice(&std::fs::read(seen).unwrap()).unwrap();
     assert_eq!(lock["claims"][0]["standing"], "holds", "{lock}");
     place.assert_empty();
@@ -109,12 +110,112 @@ fn after_a_stop_beyond_the_ttl_the_command_is_ended_and_the_status_is_76() {
 }
 
 #[test]
-fn a_loss_that_nobody_noticed_in_time_is_told_at_the_end() {
+fn a_loss_that_ended_no_command_is_a_warning_and_the_status_is_the_commands() {
     let place = Place::new();
     // With the default TTL the next renewal is seconds away when the command ends.
-    let mut held = place.start(&["run", "x", "--", "sh", "-c", "echo holding; read answer; exit 0"]);
-    evict(&place, "x");
+    for (line, own) in [("exit 0", 0), ("exit 3", 3)] {
+        let line = format!("echo holding; read answer; {line}");
+        let mut held = place.start(&["run", "x", "--", "sh", "-c", &line]);
+        evict(&place, "x");
+        held.say("\n");
+        let (status, text) = held.end();
+        assert_eq!(status, own, "{text}");
+        assert!(text.contains("lost the lock") && text.contains("ended by itself"), "{text}");
+    }
+}
+
+#[test]
+fn the_end_of_a_lease_is_no_loss() {
+    let place = Place::new();
+    let start = Instant::now();
+    let mut held = place.start(&["run", "--lease", "6s", "--ttl", "2s", "x", "--", "sh", "-c", &polite()]);
+    assert_eq!(held.line(), "asked");
+    // Two seconds before the end of the lease, whatever the TTL.
+    let asked = start.elapsed();
+    assert!(asked >= Duration::from_millis(3900) && asked < Duration::from_millis(5500), "{asked:?}");
+    let (status, text) = held.end();
+    assert_eq!(status, 124, "{text}");
+    assert!(text.contains("the lease ends in") && text.contains("its lease of 6.0s was over"), "{text}");
+    assert!(!text.contains("lost"), "{text}");
+    place.assert_empty();
+}
+
+#[test]
+fn a_command_that_outstays_its_lease_is_killed_when_it_ends() {
+    let place = Place::new();
+    let line = format!("trap '' TERM; echo holding; {LIVE_ON}");
+    let start = Instant::now();
+    let held = place.start(&["run", "--lease", "1s", "x", "--", "sh", "-c", &line]);
+    let (status, text) = held.end();
+    assert_eq!(status, 124, "{text}");
+    assert!(start.elapsed() >= Duration::from_millis(900) && !text.contains("lost"), "{text}");
+    place.assert_empty();
+}
+
+#[test]
+fn a_lease_may_end_without_the_command() {
+    let place = Place::new();
+    let line = "echo holding; read answer; exit 5";
+    let arguments = ["run", "--lease", "500ms", "--on-lost", "ignore", "x", "--", "sh", "-c", line];
+    let mut held = place.start(&arguments);
+    held.hears("the lease has ended");
+    held.hears("runs on without the lock");
+    place.assert_empty();
     held.say("\n");
     let (status, text) = held.end();
+    assert_eq!((status, text.as_str()), (5, ""));
+}
+
+#[test]
+fn a_command_that_ends_within_its_lease_is_not_disturbed() {
+    let place = Place::new();
+    assert_eq!(place.status(["run", "--lease", "5s", "x", "--", "true"]), (0, String::new()));
+}
+
+/// A Redis that is stopped: its connections stay open, and nothing is answered.
+#[test]
+fn after_a_loss_lockkeeper_ends_soon_though_the_engine_is_silent() {
+    let (place, redis) = (Place::new(), lockkeeper_testkit::Redis::start());
+    let arguments = ["run", "-e", &redis.url(), "--ttl", "6s", "x", "--", "sh", "-c", &polite()];
+    let mut held = place.start(&arguments);
+    redis.pause();
+    assert_eq!(held.line(), "asked");
+    let asked = Instant::now();
+    let (status, text) = held.end();
+    redis.resume();
     assert_eq!(status, 76, "{text}");
+    assert!(asked.elapsed() < Duration::from_secs(4), "lingered for {:?}: {text}", asked.elapsed());
+}
+
+#[test]
+fn a_signal_ends_a_release_that_the_engine_does_not_answer() {
+    let (place, redis) = (Place::new(), lockkeeper_testkit::Redis::start());
+    let line = "echo holding; read answer; echo done; exit 3";
+    let mut held = place.start(&["run", "-e", &redis.url(), "--ttl", "30s", "x", "--", "sh", "-c", line]);
+    redis.pause();
+    held.say("\n");
+    assert_eq!(held.line(), "done");
+    std::thread::sleep(Duration::from_millis(500));
+    held.signal(Signal::TERM);
+    let signalled = Instant::now();
+    let (status, text) = held.end();
+    redis.resume();
+    assert_eq!(status, 3, "{text}");
+    assert!(signalled.elapsed() < Duration::from_secs(1), "{:?}", signalled.elapsed());
+    assert!(text.contains("free when its TTL is over"), "{text}");
+}
+
+#[test]
+fn a_release_that_the_engine_does_not_answer_is_given_up() {
+    let (place, redis) = (Place::new(), lockkeeper_testkit::Redis::start());
+    let line = "echo holding; read answer; echo done";
+    let mut held = place.start(&["run", "-e", &redis.url(), "--ttl", "30s", "x", "--", "sh", "-c", line]);
+    redis.pause();
+    held.say("\n");
+    assert_eq!(held.line(), "done");
+    let ended = Instant::now();
+    let (status, text) = held.end();
+    redis.resume();
+    assert_eq!(status, 0, "{text}");
+    assert!(ended.elapsed() < Duration::from_secs(8), "{:?}", ended.elapsed());
 }

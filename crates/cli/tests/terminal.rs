@@ -50,11 +50,14 @@ impl Terminal {
     fn until_shows(&mut self, text: &str) {
         let start = Instant::now();
         while !self.seen.contains(text) {
-            let left = LIMIT.saturating_sub(start.elapsed());
-            let bytes =
-                self.screen.recv_timeout(left).unwrap_or_else(|_| panic!("no {text:?}: {:?}", self.seen));
-            self.seen += &String::from_utf8_lossy(&bytes);
+            assert!(start.elapsed() < LIMIT, "no {text:?}: {:?}", self.seen);
+            self.read();
         }
+    }
+
+    fn read(&mut self) {
+        let bytes = self.screen.recv_timeout(LIMIT).unwrap_or_else(|_| panic!("no more: {:?}", self.seen));
+        self.seen += &String::from_utf8_lossy(&bytes);
     }
 }
 
@@ -88,6 +91,42 @@ fn an_eviction_asks_first() {
         assert_eq!(place.standings("x").len(), claims);
     }
     assert_eq!(holder.finish(), 0);
+}
+
+#[test]
+fn watch_keeps_its_heading_sorts_by_the_oldest_wait_and_leaves_the_screen_as_it_was() {
+    let place = Place::new();
+    let holders: Vec<Held> = (0..12).map(|number| place.hold(&[&format!("lock/{number:02}")])).collect();
+    let waiter = place.start_waiting(&["run", "lock/07", "--", "true"]);
+    place.until_claims("lock/07", 2);
+    let mut terminal = Terminal::open();
+    let size = rustix::termios::Winsize { ws_row: 8, ws_col: 50, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&terminal.keyboard, size).unwrap();
+    let mut command = place.lockkeeper(["watch", "--every", "20ms"]);
+    let mut watch = command.stdout(terminal.end()).spawn().unwrap();
+    terminal.until_shows("more");
+    terminal.seen.truncate("\u{1b}[?1049h".len());
+    // A whole frame, and the start of the next.
+    terminal.until_shows("\u{1b}[H\u{1b}[JNAME");
+    let start = terminal.seen.find("\u{1b}[H\u{1b}[JNAME").unwrap() + 1;
+    while !terminal.seen[start..].contains("\u{1b}[H\u{1b}[J") {
+        terminal.read();
+    }
+    let seen = terminal.seen.clone();
+    let frame = seen.rsplit("\u{1b}[H\u{1b}[J").nth(1).unwrap();
+    let lines: Vec<&str> = frame.lines().collect();
+    assert!(lines[0].starts_with("NAME") && lines.len() < 8, "the heading scrolls away: {lines:?}");
+    assert!(lines[1].starts_with("lock/07"), "{lines:?}");
+    assert!(lines.iter().all(|line| line.trim_end().chars().count() <= 50), "{lines:?}");
+    assert!(seen.starts_with("\u{1b}[?1049h"), "{seen:?}");
+    rustix::process::kill_process(rustix::process::Pid::from_child(&watch), rustix::process::Signal::INT)
+        .unwrap();
+    assert_eq!(wait(&mut watch).code(), Some(130));
+    terminal.until_shows("\u{1b}[?1049l");
+    for holder in holders {
+        assert_eq!(holder.finish(), 0);
+    }
+    assert_eq!(waiter.finish(), 0);
 }
 
 #[test]

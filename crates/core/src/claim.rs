@@ -88,6 +88,51 @@ impl fmt::Display for Token {
     }
 }
 
+impl FromStr for Token {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+impl From<u64> for Token {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+impl From<Token> for u64 {
+    fn from(token: Token) -> Self {
+        token.0
+    }
+}
+
+/// For a `BIGINT` column, which most databases have no unsigned form of. Tokens of all engines fit.
+///
+/// ```
+/// use lockkeeper_core::Token;
+/// let column = i64::try_from(Token(118))?;
+/// assert_eq!(Token::try_from(column)?, Token(118));
+/// # Ok::<(), std::num::TryFromIntError>(())
+/// ```
+impl TryFrom<Token> for i64 {
+    type Error = std::num::TryFromIntError;
+
+    fn try_from(token: Token) -> Result<Self, Self::Error> {
+        token.0.try_into()
+    }
+}
+
+/// Fails for a negative number.
+impl TryFrom<i64> for Token {
+    type Error = std::num::TryFromIntError;
+
+    fn try_from(number: i64) -> Result<Self, Self::Error> {
+        number.try_into().map(Self)
+    }
+}
+
 /// How much of a lock a claim wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Demand {
@@ -225,7 +270,13 @@ impl Holder {
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}, pid {})", self.text, self.host, self.pid)
+        match (self.host.as_str(), self.pid) {
+            // Another client says neither.
+            ("", 0) => f.write_str(&self.text),
+            ("", pid) => write!(f, "{} (pid {pid})", self.text),
+            (host, 0) => write!(f, "{} ({host})", self.text),
+            (host, pid) => write!(f, "{} ({host}, pid {pid})", self.text),
+        }
     }
 }
 
@@ -297,6 +348,24 @@ mod tests {
         let holder = Holder::here("nightly \"job\"");
         assert_eq!(Holder::decode(&holder.encode()), holder);
         assert_eq!(Holder::decode("10.0.0.7").text, "10.0.0.7");
+    }
+
+    #[test]
+    fn a_holder_without_host_and_pid_is_its_text() {
+        let holder = |host: &str, pid| Holder { text: "kz".into(), host: host.into(), pid }.to_string();
+        assert_eq!(holder("", 0), "kz");
+        assert_eq!(holder("app", 7), "kz (app, pid 7)");
+        assert_eq!(holder("app", 0), "kz (app)");
+    }
+
+    #[test]
+    fn a_token_goes_to_i64_and_back_or_says_that_it_does_not_fit() {
+        assert_eq!(Token::try_from(i64::try_from(Token(7)).unwrap()).unwrap(), Token(7));
+        assert_eq!(i64::try_from(Token(i64::MAX as u64)).unwrap(), i64::MAX);
+        assert!(i64::try_from(Token(u64::MAX)).is_err());
+        assert!(Token::try_from(-1_i64).is_err());
+        assert_eq!("118".parse::<Token>().unwrap().to_string(), "118");
+        assert_eq!(u64::from(Token::from(118)), 118);
     }
 
     #[test]

@@ -62,6 +62,10 @@ impl Hold {
         }
     }
 
+    fn lease_left(&self) -> Option<Duration> {
+        self.stay.life.lease_left()
+    }
+
     async fn lost(&self) -> Error {
         let reason = self.stay.life.when_lost().await;
         self.stay.life.error(reason)
@@ -160,6 +164,21 @@ impl Guard {
     /// How long the hold may be trusted from this moment on if no further renewal succeeds.
     pub fn valid_for(&self) -> Duration {
         self.holds().map(|hold| hold.valid_for()).min().unwrap_or_default()
+    }
+
+    /// How much is left of a fixed lease; `None` without one. Of a multi-lock, the lease that ends first.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper_core::Result<()> {
+    /// # use lockkeeper_core::{Keeper, Memory};
+    /// # use std::time::Duration;
+    /// # let keeper = Keeper::builder().build(Memory::engine())?;
+    /// let guard = keeper.mutex("report").lease(Duration::from_secs(60)).lock().await?;
+    /// assert!(guard.lease_left().is_some_and(|left| left <= Duration::from_secs(60)));
+    /// # Ok(()) }
+    /// ```
+    pub fn lease_left(&self) -> Option<Duration> {
+        self.holds().filter_map(|hold| hold.lease_left()).min()
     }
 
     /// What the clock and the last renewals say at this moment.

@@ -243,7 +243,10 @@ impl Keeper {
     /// [`Error::Invalid`] for a bad name or claim id, [`Error::Engine`] when the engine does not reply.
     pub async fn evict(&self, name: &str, claim: &str) -> Result<bool> {
         let id: ClaimId = claim.parse().map_err(|_| {
-            Error::invalid(format!("bad claim id {claim:?}: give the one that 'show' prints"))
+            Error::invalid(format!(
+                "cannot evict the claim {claim:?}: ids of lockkeeper's claims have 32 hexadecimal digits; \
+                 a claim of another client's must be removed by that client"
+            ))
         })?;
         let name = LockName::under(&self.0.namespace, name)?;
         self.0.engine.evict(&name, id).await
@@ -252,6 +255,11 @@ impl Keeper {
     /// What the engine and style can do.
     pub fn abilities(&self) -> Abilities {
         self.0.engine.abilities()
+    }
+
+    /// The namespace of its locks; empty for bare names.
+    pub fn namespace(&self) -> &str {
+        &self.0.namespace
     }
 
     /// How long a claim lives without a renewal.

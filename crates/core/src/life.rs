@@ -106,6 +106,14 @@ impl Life {
         self.lease_ends.store(moment.as_nanos(), SeqCst);
     }
 
+    /// How much is left of a fixed lease; `None` without one.
+    pub(crate) fn lease_left(&self) -> Option<Duration> {
+        match self.lease_ends.load(SeqCst) {
+            u64::MAX => None,
+            ends => Some(Moment::from_nanos(ends).since(self.clock.now())),
+        }
+    }
+
     /// The TTL to ask for in a renewal sent now: no longer than a fixed lease lasts, plus what is not counted on, so
     /// that the client's trust reaches just to the lease's end.
     pub(crate) fn ttl_from(&self, now: Moment) -> Duration {

@@ -1,6 +1,6 @@
 //! `lockkeeper bench`: measures engines on this machine.
 
-use crate::arguments::Place;
+use crate::arguments::EngineOptions;
 use crate::exit::{Failure, Outcome, SUCCESS, UNAVAILABLE, USAGE};
 use clap::Args;
 use lockkeeper_bench::Usage;
@@ -26,13 +26,15 @@ pub(crate) struct Bench {
 
 impl Bench {
     /// Measures and shows; not within a runtime, since the bench starts its own.
-    pub(crate) fn run(mut self, place: &Place) -> Outcome {
-        if place.namespace.is_some() || place.ttl.is_some() {
+    pub(crate) fn run(mut self, options: &EngineOptions) -> Outcome {
+        let from_environment = |name: &str| std::env::var_os(name).is_some();
+        let namespace_given = options.namespace.is_some() && !from_environment("LOCKKEEPER_NAMESPACE");
+        if namespace_given || options.ttl.is_some() && !from_environment("LOCKKEEPER_TTL") {
             return Err(Failure::usage("bench has a namespace and TTLs of its own"));
         }
         let is_saved = self.arguments.from.is_some();
-        let named = place.engine.clone().filter(|url| !url.is_empty() && !is_saved);
-        // Whoever names engines to start does not mean the one of the environment.
+        let named = options.url()?.map(str::to_owned).filter(|_| !is_saved);
+        // --engines starts servers, so the URL in the environment is not meant.
         if self.arguments.engines.is_empty() {
             self.arguments.url.extend(named);
         }

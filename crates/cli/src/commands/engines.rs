@@ -1,8 +1,9 @@
-//! `lockkeeper engines`: the engines there are, and what each style can do.
+//! `lockkeeper engines`: the engines, their styles and what each can do.
 
-use crate::exit::{Outcome, SUCCESS};
-use crate::output;
-use crate::table::{brief, layout};
+use crate::arguments::EngineOptions;
+use crate::exit::{Failure, Outcome, SUCCESS};
+use crate::table::{Column, brief, layout, width};
+use crate::{location, output};
 use clap::Args;
 use lockkeeper::{Abilities, CrashFrees, EngineInfo};
 use serde::Serialize;
@@ -16,6 +17,9 @@ pub(crate) struct Engines {
     /// Print a Markdown table, such as the one in the README
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
+    /// Print all columns in full, however wide
+    #[arg(long, conflicts_with_all = ["json", "markdown"])]
+    wide: bool,
 }
 
 /// One engine in JSON.
@@ -36,35 +40,35 @@ impl From<EngineInfo> for Entry {
 
 impl Engines {
     /// Prints them.
-    pub(crate) fn run(self) -> Outcome {
+    pub(crate) fn run(self, options: &EngineOptions) -> Outcome {
         let entries: Vec<Entry> = lockkeeper::engines().into_iter().map(Entry::from).collect();
         if self.json {
             output::print_json(&entries)?
         } else if self.markdown {
             output::print(&markdown(&entries))?
         } else {
-            output::print(&table(&entries))?
+            output::print(&(table(&entries, width(self.wide)) + &selected(options)?))?
         };
         Ok(SUCCESS)
     }
 }
 
-const HEADINGS: [&str; 12] = [
-    "ENGINE",
-    "STYLE",
-    "URL",
-    "FAIR",
-    "READ",
-    "PERMITS",
-    "DOWNGRADE",
-    "WAKES BY",
-    "REACH",
-    "CRASH FREES",
-    "TOKENS SURVIVE",
-    "MIN TTL",
+const COLUMNS: [Column; 12] = [
+    Column::new("ENGINE"),
+    Column::new("STYLE"),
+    Column::new("URL").cut_to(24),
+    Column::new("FAIR"),
+    Column::new("READ").optional(4),
+    Column::new("PERMITS").optional(3),
+    Column::new("DOWNGRADE").optional(0),
+    Column::new("WAKES BY").optional(2),
+    Column::new("REACH").optional(5),
+    Column::new("CRASH FREES").optional(6),
+    Column::new("TOKENS SURVIVE").optional(1),
+    Column::new("MIN TTL").optional(0),
 ];
 
-fn table(entries: &[Entry]) -> String {
+fn table(entries: &[Entry], width: Option<usize>) -> String {
     let mut rows: Vec<Vec<String>> = entries.iter().flat_map(|entry| &entry.styles).map(row).collect();
     for entry in entries.iter().filter(|entry| !entry.in_this_build) {
         let feature = entry.feature.unwrap_or_default();
@@ -74,14 +78,20 @@ fn table(entries: &[Entry]) -> String {
             format!("not in this build: cargo feature '{feature}'"),
         ]);
     }
-    layout(&HEADINGS, rows)
+    layout(&COLUMNS, rows, width)
+}
+
+/// The engine that a command without --engine uses now.
+fn selected(options: &EngineOptions) -> Result<String, Failure> {
+    let from = if options.engine.is_some() { "given by --engine or LOCKKEEPER_URL" } else { "the default" };
+    Ok(format!("\nSelected: {} ({from})\n", location::of(options)?))
 }
 
 /// The engines of this build as a Markdown table.
 fn markdown(entries: &[Entry]) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-    let headings = HEADINGS.map(str::to_lowercase);
-    let rule = HEADINGS.map(|_| "---".to_owned());
+    let headings = COLUMNS.map(|column| column.heading().to_lowercase());
+    let rule = COLUMNS.map(|_| "---".to_owned());
     let rows = entries.iter().flat_map(|entry| &entry.styles).map(|style| {
         let mut cells = row(style);
         cells[2] = format!("`{}`", cells[2]);

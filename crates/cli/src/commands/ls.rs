@@ -1,12 +1,15 @@
 //! `lockkeeper ls`: the locks in use.
 
-use crate::arguments::Place;
+use crate::arguments::EngineOptions;
 use crate::exit::{Outcome, SUCCESS};
-use crate::output;
-use crate::table::{brief, layout, or_dash, printable};
+use crate::table::{Column, brief, layout, or_dash, printable, width};
 use crate::waiting::held_by;
+use crate::{complete, json, location, output};
 use clap::Args;
+use clap_complete::ArgValueCompleter;
 use lockkeeper::{LockView, deadlocks};
+use std::io::IsTerminal;
+use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -14,35 +17,49 @@ Examples:
   lockkeeper ls orders/          those whose name begins with orders/
   lockkeeper ls --json | jq -r '.[].name'";
 
-/// List the locks in use, with who holds them and how many wait, and who waits for each other
+/// List the locks in use with their holders and waiters, and deadlocks among them
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Ls {
-    /// Only locks whose name begins like this
-    #[arg(default_value = "", hide_default_value = true)]
+    /// Only locks whose name begins with PREFIX
+    #[arg(default_value = "", hide_default_value = true, add = ArgValueCompleter::new(complete::names))]
     prefix: String,
 
     /// Print JSON, with every claim
     #[arg(long)]
     json: bool,
+
+    /// Print all columns in full, however wide
+    #[arg(long, conflicts_with = "json")]
+    wide: bool,
 }
 
 impl Ls {
     /// Looks once and prints.
-    pub(crate) async fn run(self, place: &Place) -> Outcome {
-        let keeper = place.connect(None).await?;
-        let locks = keeper.inspect(&self.prefix).await?;
+    pub(crate) async fn run(self, options: &EngineOptions) -> Outcome {
+        let keeper = options.connect(None).await?;
+        let locks = location::locks(&keeper, &self.prefix).await?;
         if self.json {
-            output::print_json(&locks)?
+            output::print_json(&json::Lock::list(&keeper, &locks))?
         } else {
-            output::print(&(list(&locks) + &circles(&locks)))?
+            let mut text = list(&locks, width(self.wide)) + &circles(&locks);
+            // For people only: a program counts the lines.
+            if locks.is_empty() && std::io::stdout().is_terminal() {
+                text += &nothing(&location::describe(options, &keeper)?);
+            }
+            output::print(&text)?
         };
         keeper.close().await;
         Ok(SUCCESS)
     }
 }
 
-/// Who waits for each other, if anybody does; of fair styles only, for the others have no waiters to show.
+/// The line that stands for an empty table.
+pub(crate) fn nothing(place: &str) -> String {
+    format!("no locks in use at {place}\n")
+}
+
+/// The processes that wait for each other, if there are any; of fair styles only, for the others show no waiters.
 pub(crate) fn circles(locks: &[LockView]) -> String {
     let mut text = String::new();
     for circle in deadlocks(locks) {
@@ -54,8 +71,18 @@ pub(crate) fn circles(locks: &[LockView]) -> String {
     text
 }
 
+const COLUMNS: [Column; 7] = [
+    Column::new("NAME").cut_to(10),
+    Column::new("AS").optional(1),
+    Column::new("HOLD"),
+    Column::new("WAIT"),
+    Column::new("FOR").optional(3),
+    Column::new("WAITED").optional(2),
+    Column::new("HELD BY").cut_to(8),
+];
+
 /// One line per lock.
-pub(crate) fn list(locks: &[LockView]) -> String {
+pub(crate) fn list(locks: &[LockView], width: Option<usize>) -> String {
     let rows = locks.iter().map(|lock| {
         let since = lock.holders().filter_map(|claim| claim.age).max();
         let kind = lock.claims.first().map(|claim| claim.demand);
@@ -65,10 +92,16 @@ pub(crate) fn list(locks: &[LockView]) -> String {
             lock.holders().count().to_string(),
             lock.waiters().count().to_string(),
             or_dash(since, brief),
+            or_dash(oldest_wait(lock), brief),
             held_by(lock),
         ]
     });
-    layout(&["NAME", "AS", "HOLD", "WAIT", "FOR", "HELD BY"], rows.collect())
+    layout(&COLUMNS, rows.collect(), width)
+}
+
+/// For how long the first in the queue has waited.
+pub(crate) fn oldest_wait(lock: &LockView) -> Option<Duration> {
+    lock.waiters().filter_map(|claim| claim.age).max()
 }
 
 #[cfg(test)]
@@ -77,7 +110,7 @@ mod tests {
     use lockkeeper::{ClaimView, Demand, Holder, Standing};
 
     #[test]
-    fn who_waits_for_each_other_is_told_below_the_table() {
+    fn deadlocks_are_listed_below_the_table() {
         let claim = |pid: u32| ClaimView {
             id: pid.to_string(),
             standing: Standing::Waits,

@@ -1,8 +1,10 @@
 //! `lockkeeper schema`: the statements that create an engine's tables.
 
+use crate::complete;
 use crate::exit::{Failure, Outcome, SUCCESS};
 use crate::output;
 use clap::Args;
+use clap_complete::ArgValueCompleter;
 use lockkeeper::EngineInfo;
 
 const EXAMPLES: &str = "\
@@ -18,7 +20,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Schema {
     /// The engine: postgres, mysql or sqlite
-    #[arg(value_name = "ENGINE")]
+    #[arg(value_name = "ENGINE", add = ArgValueCompleter::new(complete::schemes))]
     name: String,
     /// The style of locking [default: the engine's first]
     #[arg(long)]

@@ -1,13 +1,12 @@
 //! `lockkeeper show`: one lock, its holders and its queue.
 
-use crate::arguments::Place;
-use crate::exit::{Failure, Outcome, SUCCESS};
-use crate::output;
-use crate::table::{brief, layout, or_dash};
+use crate::arguments::EngineOptions;
+use crate::exit::{Outcome, SUCCESS};
+use crate::table::{Column, brief, layout, or_dash, unique_prefix, width};
+use crate::{complete, json, location, output};
 use clap::Args;
-use lockkeeper::{ClaimView, Keeper, LockView};
-use lockkeeper_core::engine::LockName;
-use std::time::SystemTime;
+use clap_complete::ArgValueCompleter;
+use lockkeeper::{ClaimView, LockView};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -18,71 +17,89 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Show {
-    /// The lock
+    /// Name of the lock, with or without its namespace
+    #[arg(add = ArgValueCompleter::new(complete::names))]
     name: String,
 
     /// Print JSON
     #[arg(long)]
     json: bool,
+
+    /// Print all columns and whole claim ids, however wide
+    #[arg(long, conflicts_with = "json")]
+    wide: bool,
 }
 
 impl Show {
     /// Looks once and prints.
-    pub(crate) async fn run(self, place: &Place) -> Outcome {
-        let keeper = place.connect(None).await?;
-        let lock = look_at(&keeper, &self.name).await?;
+    pub(crate) async fn run(self, options: &EngineOptions) -> Outcome {
+        let keeper = options.connect(None).await?;
+        let lock = location::lock(&keeper, &self.name).await?;
         if self.json {
-            output::print_json(&lock)?;
+            output::print_json(&json::Lock::new(&keeper, &lock))?;
         } else if lock.claims.is_empty() {
-            output::print(&format!("{} is free\n", lock.name))?;
+            let full_name = location::full_name(&keeper, &lock.name);
+            let place = location::describe(options, &keeper)?;
+            output::print(&format!("{} is free: no claims on '{full_name}' at {place}\n", lock.name))?;
         } else {
-            output::print(&queue(&lock))?;
+            output::print(&queue(&lock, width(self.wide)))?;
         }
         keeper.close().await;
         Ok(SUCCESS)
     }
 }
 
-/// The lock as it is now; without claims if it is free.
-pub(crate) async fn look_at(keeper: &Keeper, name: &str) -> Result<LockView, Failure> {
-    LockName::new(name)?;
-    let locks = keeper.inspect(name).await?;
-    let lock = locks.into_iter().find(|lock| lock.name == name);
-    Ok(lock.unwrap_or_else(|| LockView { name: name.into(), claims: Vec::new() }))
-}
-
-const HEADINGS: [&str; 10] = ["", "WHO", "HOST", "PID", "AS", "SINCE", "FOR", "TOKEN", "TTL LEFT", "CLAIM"];
+const COLUMNS: [Column; 11] = [
+    Column::new("#"),
+    Column::new("").cut_to(11),
+    Column::new("WHO").cut_to(8),
+    Column::new("HOST").cut_to(8).optional(4),
+    Column::new("PID").optional(5),
+    Column::new("AS").optional(2),
+    Column::new("SINCE").optional(0),
+    Column::new("FOR"),
+    Column::new("TOKEN").optional(1),
+    Column::new("TTL LEFT").optional(3),
+    Column::new("CLAIM"),
+];
 
 /// One line per claim, in queue order, numbered, with the numbers of those it waits for.
-fn queue(lock: &LockView) -> String {
+fn queue(lock: &LockView, width: Option<usize>) -> String {
     let rows = lock.claims.iter().enumerate().map(|(index, claim)| {
         let ahead: Vec<_> = lock.waits_for(index).iter().rev().map(|ahead| (ahead + 1).to_string()).collect();
         let mut standing = claim.standing.to_string();
         if !ahead.is_empty() {
             standing += &format!(" for {}", ahead.join(", "));
         }
-        [vec![(index + 1).to_string()], row(standing, claim)].concat()
+        let id = id_length(lock, width);
+        [vec![(index + 1).to_string()], row(standing, claim, id)].concat()
     });
-    layout(&[&["#"], &HEADINGS[..]].concat(), rows.collect())
+    layout(&COLUMNS, rows.collect(), width)
 }
 
-/// One line per claim.
-pub(crate) fn list(claims: &[ClaimView]) -> String {
-    layout(&HEADINGS, claims.iter().map(|claim| row(claim.standing.to_string(), claim)).collect())
+/// One line for each of these claims of the lock.
+pub(crate) fn list(lock: &LockView, claims: &[ClaimView], width: Option<usize>) -> String {
+    let id = id_length(lock, width);
+    let rows = claims.iter().map(|claim| row(claim.standing.to_string(), claim, id));
+    layout(&COLUMNS[1..], rows.collect(), width)
 }
 
-fn row(standing: String, claim: &ClaimView) -> Vec<String> {
-    let joined = claim.age.and_then(|age| SystemTime::now().checked_sub(age));
+fn id_length(lock: &LockView, width: Option<usize>) -> usize {
+    width.map_or(usize::MAX, |_| unique_prefix(lock.claims.iter().map(|claim| claim.id.as_str())))
+}
+
+fn row(standing: String, claim: &ClaimView, id: usize) -> Vec<String> {
+    let holder = &claim.holder;
     vec![
         standing,
-        claim.holder.text.clone() + if claim.foreign { " (another client)" } else { "" },
-        claim.holder.host.clone(),
-        claim.holder.pid.to_string(),
+        holder.text.clone() + if claim.foreign { " (another client)" } else { "" },
+        or_dash(Some(&holder.host).filter(|host| !host.is_empty()), String::clone),
+        or_dash(Some(holder.pid).filter(|pid| *pid != 0), |pid| pid.to_string()),
         claim.demand.to_string(),
-        or_dash(joined, |time| humantime::format_rfc3339_seconds(time).to_string()),
+        or_dash(claim.age.and_then(json::since), |time| time),
         or_dash(claim.age, brief),
         or_dash(claim.token, |token| token.to_string()),
         or_dash(claim.ttl_left, brief),
-        claim.id.clone(),
+        claim.id.chars().take(id).collect(),
     ]
 }
