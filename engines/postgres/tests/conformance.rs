@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 fn main() -> ExitCode {
-    let outcomes: Vec<ExitCode> = lockkeeper_postgres::STYLES.iter().map(|style| suite(style.style)).collect();
+    let outcomes: Vec<ExitCode> =
+        lockkeeper_postgres::STYLES.iter().map(|style| suite(style.style)).collect();
     let failed = outcomes.into_iter().find(|outcome| *outcome != ExitCode::SUCCESS);
     failed.unwrap_or(ExitCode::SUCCESS)
 }

@@ -209,7 +209,10 @@ async fn statements_that_take_free_and_renew_the_same_rows_never_wait_in_a_circl
         tokio::spawn(async move {
             let (client, connection) = tokio_postgres::connect(&url, NoTls).await.expect("a connection");
             tokio::spawn(connection);
-            client.batch_execute(include_str!("../../src/sql/connection_setup.sql")).await.expect("the settings");
+            client
+                .batch_execute(include_str!("../../src/sql/connection_setup.sql"))
+                .await
+                .expect("the settings");
             let [take, free, keep] = [TAKE_MANY, FREE_MANY, KEEP];
             let take = client.prepare(take).await.expect("a statement");
             let free = client.prepare(free).await.expect("a statement");

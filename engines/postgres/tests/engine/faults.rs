@@ -134,7 +134,8 @@ async fn a_silent_client_loses_its_lock_first_and_the_server_frees_it_then() {
         // Some renewals.
         tokio::time::sleep(TTL).await;
         proxy.cut();
-        freed_after_the_loss(&guard, &other, is_free(style), TTL * 3 / 2 + Duration::from_secs(1), style).await;
+        freed_after_the_loss(&guard, &other, is_free(style), TTL * 3 / 2 + Duration::from_secs(1), style)
+            .await;
     }
 }
 
@@ -152,7 +153,11 @@ fn packet_loss_makes_no_second_holder() {
     }
     let program = std::env::current_exe().expect("this program");
     let mut inside = Command::new("unshare");
-    inside.arg("--net").arg(program).args(["--exact", "--nocapture", "faults::packet_loss_makes_no_second_holder"]);
+    inside.arg("--net").arg(program).args([
+        "--exact",
+        "--nocapture",
+        "faults::packet_loss_makes_no_second_holder",
+    ]);
     let outcome = inside.env(INSIDE, "1").status().expect("the test inside");
     assert!(outcome.success(), "{outcome}");
 }

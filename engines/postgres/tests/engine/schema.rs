@@ -78,7 +78,8 @@ async fn every_style_works_in_databases_of_other_encodings() {
         let name = encoding.to_lowercase();
         let create = format!("CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0");
         admin.batch_execute(&create).await.expect("a database");
-        let (url, _) = server.url().rsplit_once('/').map(|(url, end)| (url.to_owned(), end.len())).expect("a URL");
+        let (url, _) =
+            server.url().rsplit_once('/').map(|(url, end)| (url.to_owned(), end.len())).expect("a URL");
         for style in STYLES.iter().map(|style| style.style) {
             let keeper = lockkeeper::connect(format!("{url}/{name}?style={style}")).await;
             let keeper = keeper.unwrap_or_else(|error| panic!("{encoding}, {style}: {error}"));
