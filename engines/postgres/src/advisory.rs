@@ -10,7 +10,7 @@ const FREE: usize = 1;
 const WAIT: usize = 2;
 const LOOK: usize = 3;
 
-/// The number in the place of a token when another process than ours was asked.
+/// The number in the place of a token when the request reached another process than ours.
 const ANOTHER_PROCESS: i64 = -1;
 
 /// A connection that holds advisory locks.

@@ -39,7 +39,7 @@ pub(crate) struct Purpose {
     pub(crate) messages: Messages,
 }
 
-/// What comes from the server unasked.
+/// A message that the server sends by itself.
 pub(crate) enum Message {
     Notification(Notification),
     /// The connection has ended.
@@ -313,7 +313,7 @@ pub(crate) struct Batched<J: Batch, L: Batch> {
 }
 
 impl<J: Batch, L: Batch> Batched<J, L> {
-    /// To be called on the runtime of the connection. One request is under way and the next one follows it at once; whoever
+    /// To be called on the runtime of the connection. One request is under way and the next one follows it at once; what
     /// comes meanwhile goes together.
     pub(crate) fn new(connection: Arc<Connection>, joins: J, leaves: L) -> Self {
         const AT_ONCE: usize = 2;

@@ -1,4 +1,4 @@
-//! The row style: whoever inserts the row holds the lock; a person can read it with psql.
+//! The row style: the claim that inserts the row holds the lock; psql shows it.
 
 mod batch;
 

@@ -179,8 +179,8 @@ async fn listen<C: Connection>(
         };
         let Some((id, rest)) = note.payload().split_once('\t') else { continue };
         if note.channel() == registry.own_channel {
-            if let Some(asker) = registry.requests().get(id) {
-                let _ = asker.send(rest.to_owned());
+            if let Some(replies) = registry.requests().get(id) {
+                let _ = replies.send(rest.to_owned());
             }
             continue;
         }

@@ -59,8 +59,8 @@ pub(crate) async fn reconnect<C: Connection>(connections: &Connections<C>, is_cl
 /// slow pace in case a notification got lost.
 pub(crate) async fn look_after(connections: Arc<Connections<QueueConnection>>, waiters: Arc<Waiters>) {
     while waiters.due().await {
-        let asked = waiters.waiting();
-        if let Err(error) = look(&connections, &waiters, &asked).await {
+        let waiting = waiters.waiting();
+        if let Err(error) = look(&connections, &waiters, &waiting).await {
             tracing::debug!(%error, "could not look at the queues; trying again");
             waiters.look_in(Duration::from_millis(rand::random_range(20..100)));
         }
@@ -70,11 +70,11 @@ pub(crate) async fn look_after(connections: Arc<Connections<QueueConnection>>, w
 async fn look(
     connections: &Connections<QueueConnection>,
     waiters: &Waiters,
-    asked: &[Arc<Waiter>],
+    waiting: &[Arc<Waiter>],
 ) -> Result<()> {
-    let names: BTreeSet<&str> = asked.iter().map(|waiter| waiter.name.as_str()).collect();
+    let names: BTreeSet<&str> = waiting.iter().map(|waiter| waiter.name.as_str()).collect();
     let names: Vec<&str> = names.into_iter().collect();
-    let ids: Vec<String> = asked.iter().map(|waiter| waiter.id.to_string()).collect();
+    let ids: Vec<String> = waiting.iter().map(|waiter| waiter.id.to_string()).collect();
     let connection = connections.background().await?;
     let rows = connection.connection.rows(LOOK, &[&names, &ids], "look at the queue").await?;
     let mut expired = BTreeSet::new();
@@ -92,7 +92,7 @@ async fn look(
                 .map(|time| Duration::from_millis(time.unsigned_abs())),
         });
     }
-    waiters.looked(asked, &seen);
+    waiters.looked(waiting, &seen);
     if !expired.is_empty() {
         // Sorted, so that two keepers that sweep the same locks do not wait for each other in a circle.
         let expired: Vec<&str> = expired.into_iter().collect();

@@ -9,6 +9,8 @@ mod leaving;
 mod advisory;
 #[path = "engine/batches.rs"]
 mod batches;
+#[path = "engine/faults.rs"]
+mod faults;
 #[path = "engine/limits.rs"]
 mod limits;
 #[path = "engine/permissions.rs"]
@@ -17,7 +19,11 @@ mod permissions;
 mod promises;
 #[path = "engine/restart.rs"]
 mod restart;
+#[path = "engine/rule.rs"]
+mod rule;
 #[path = "engine/runtimes.rs"]
 mod runtimes;
+#[path = "engine/schema.rs"]
+mod schema;
 #[path = "engine/tls.rs"]
 mod tls;

@@ -190,7 +190,7 @@ impl Batch for Leaves {
     }
 }
 
-/// They may have left: sent again, each would be told that its hold was lost.
+/// They may have left: sent again, each would get the reply that its hold was lost.
 pub(crate) fn unknown(doing: &'static str, error: &Error) -> Error {
     Error::temporary(ENGINE, doing, error.to_string())
 }

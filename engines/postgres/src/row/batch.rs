@@ -23,7 +23,7 @@ pub(super) enum Outcome {
 /// One claim that is tried.
 pub(super) struct Taking {
     pub(super) claim: Claim,
-    /// The thread that asks.
+    /// The thread of the caller.
     pub(super) thread: String,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Taking {
 pub(super) struct Takes(pub(super) Arc<Connection>);
 
 impl Takes {
-    /// Takes the row or one that has expired, after everybody who is taking it now.
+    /// Takes the row or one that has expired, after those that are taking it now.
     pub(super) async fn one(connection: &Connection, Taking { claim, thread }: &Taking) -> Result<Outcome> {
         let (name, id, holder) = (claim.name.as_str(), claim.id.to_string(), &claim.holder);
         let (process, ttl_ms) = (i64::from(holder.pid), claim.ttl.as_millis() as f64);

@@ -1,4 +1,4 @@
--- Inserts the row, or takes over one that has expired; no row comes back if somebody has it. A plain statement: a
+-- Inserts the row, or takes over one that has expired; no row comes back if another claim has it. A plain statement: a
 -- function would cost a fifth of the pair.
 --
 -- Law 8: a token taken before the row is ours could be written after a later one. So only one at a time takes a

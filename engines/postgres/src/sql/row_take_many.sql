@@ -1,6 +1,6 @@
--- Takes those of many locks that are free, in one commit; says which. It waits for nobody who takes: a lock that somebody
--- is taking at this moment is left out, and so is one that is taken, even if it has expired. Whoever is left out goes alone
--- (row_take.sql).
+-- Takes those of many locks that are free, in one commit; says which. It waits for no other statement: a lock that is
+-- being taken at this moment is left out, and so is one that is taken, even if it has expired. A claim that is left out is
+-- tried by itself (row_take.sql).
 --
 -- Law 8: as there, a token only for one who excludes the others; the subquery comes first, and OFFSET 0 keeps it one.
 INSERT INTO lockkeeper_rows (name, id, token, who, host, process, thread, locked_at, expires_at)

@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS lockkeeper_claims (
     PRIMARY KEY (name, place)
 ) WITH (fillfactor = 70);
 
--- Tells those claims that fit now and did not fit while `p_freed` more stood before `p_from` (Law 10). Holders
+-- Notifies those claims that fit now and did not fit while `p_freed` more stood before `p_from` (Law 10). Holders
 -- are a prefix of the queue, so it ends at the first claim that does not fit.
 CREATE OR REPLACE FUNCTION lockkeeper_wake(p_name text, p_from bigint, p_freed bigint)
 RETURNS void LANGUAGE plpgsql AS $$
@@ -41,7 +41,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Removes the expired claims of a lock that the caller has to itself, and tells who fits now. Only a deleted
+-- Removes the expired claims of a lock that the caller has locked, and notifies the claims that fit now. Only a deleted
 -- row counts as dead (Law 2): a renewal under way keeps its row locked, and that row is left alone here.
 CREATE OR REPLACE FUNCTION lockkeeper_prune(p_name text)
 RETURNS void LANGUAGE plpgsql AS $$
@@ -109,14 +109,14 @@ BEGIN
     RETURNING place INTO o_place;
 END $$;
 
--- Removes the claim, wherever it stands, and tells who fits now. Its place is 0 if that is not known.
+-- Removes the claim, wherever it stands, and notifies the claims that fit now. Its place is 0 if that is not known.
 CREATE OR REPLACE FUNCTION lockkeeper_leave(p_name text, p_place bigint, p_id text)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     gone_place bigint := p_place;
     gone_weight bigint;
 BEGIN
-    -- Two that leave at once would each still count the other, and tell nobody.
+    -- Two that leave at once would each still count the other, and notify nobody.
     IF NOT pg_try_advisory_xact_lock(hashtextextended(p_name, 2)) THEN
         PERFORM pg_advisory_xact_lock(hashtextextended(p_name, 2));
     END IF;
@@ -134,7 +134,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Lets a holder take less room and tells who fits now; false if the claim is gone.
+-- Lets a holder take less room and notifies the claims that fit now; false if the claim is gone.
 CREATE OR REPLACE FUNCTION lockkeeper_shrink(
     p_name text, p_place bigint, p_id text, p_demand text, p_weight bigint
 ) RETURNS boolean LANGUAGE plpgsql AS $$
@@ -152,7 +152,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Removes the expired claims of a lock and tells who fits now.
+-- Removes the expired claims of a lock and notifies the claims that fit now.
 CREATE OR REPLACE FUNCTION lockkeeper_sweep(p_name text)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

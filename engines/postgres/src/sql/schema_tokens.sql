@@ -1,4 +1,4 @@
--- One sequence gives the tokens of all locks: it needs no room for idle ones, and is only asked by a claim
+-- One sequence gives the tokens of all locks: it needs no room for idle ones, and is only used by a claim
 -- that has the lock already, so it grows in the order of grants (Law 8).
 
 CREATE SEQUENCE IF NOT EXISTS lockkeeper_token;
