@@ -68,12 +68,10 @@ async fn a_half_open_subscription_is_opened_again_and_the_waiter_served() {
 async fn a_lost_subscription_is_opened_again_at_once() {
     let redis = Redis::start();
     let proxy = Proxy::start(([127, 0, 0, 1], redis.port()).into());
-    let keeper =
-        try_keeper(&format!("redis://{}", proxy.addr()), Duration::from_secs(60)).await.unwrap();
+    let keeper = try_keeper(&format!("redis://{}", proxy.addr()), Duration::from_secs(60)).await.unwrap();
     let mut direct = crate::common::direct(redis.port()).await;
     let channels = async |direct: &mut redis::aio::MultiplexedConnection| {
-        let channels: Vec<String> =
-            redis::cmd("PUBSUB").arg("CHANNELS").query_async(direct).await.unwrap();
+        let channels: Vec<String> = redis::cmd("PUBSUB").arg("CHANNELS").query_async(direct).await.unwrap();
         channels.len()
     };
     assert_eq!(channels(&mut direct).await, 1);

@@ -282,7 +282,8 @@ async fn a_keeper_survives_the_runtime_it_was_made_on() {
     })
     .join()
     .unwrap();
-    let guard = soon("the caller's runtime has a connection of its own", keeper.mutex("moved").lock()).await.unwrap();
+    let guard =
+        soon("the caller's runtime has a connection of its own", keeper.mutex("moved").lock()).await.unwrap();
     guard.release().await.unwrap();
 }
 
