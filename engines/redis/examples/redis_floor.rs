@@ -11,7 +11,7 @@
 use hdrhistogram::Histogram;
 use lockkeeper_core::Keeper;
 use lockkeeper_core::address::Address;
-use lockkeeper_redis::parts::{Dial, Greeting, Link, Target, spot};
+use lockkeeper_redis::parts::{ConnectOptions, Connection, server};
 use lockkeeper_testkit::{Placement, Redis};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
@@ -63,13 +63,11 @@ async fn raw(url: &str) -> MultiplexedConnection {
     client.get_multiplexed_async_connection().await.expect("a connection")
 }
 
-/// The connection of ours that the engine uses.
-async fn bare(url: &str) -> Link {
+/// The connection that the engine uses.
+async fn bare(url: &str) -> Arc<Connection> {
     let mut address = Address::parse(url).expect("a URL");
-    let greeting = Greeting::read(&mut address).expect("a URL");
-    let target = Target::Fixed(spot(&address.hosts[0]));
-    let dial = Dial { target, greeting, time_limit: TTL, ears: None, check: None };
-    Link::start(&tokio::runtime::Handle::current(), dial).await.expect("a connection")
+    let options = ConnectOptions::read(&mut address).expect("a URL");
+    Arc::new(Connection::open(&server(&address.hosts[0]), &options, TTL, None).await.expect("a connection"))
 }
 
 /// Pairs per second of raw, bare, queue and plain, each with so many tasks on their own locks, in turns.
@@ -81,7 +79,7 @@ async fn pairs(url: &str, tasks: usize, placement: Placement, length: Duration) 
         .query_async(&mut connection.clone())
         .await
         .expect("the script is loaded");
-    let link = bare(url).await;
+    let connected = bare(url).await;
     let queue = keeper(url).await;
     let plain = keeper(&format!("{url}?style=plain")).await;
     let mut turns: [Vec<Turn>; 4] = Default::default();
@@ -91,7 +89,7 @@ async fn pairs(url: &str, tasks: usize, placement: Placement, length: Duration) 
     for round in 0..=rounds {
         let turn = [
             turn(&connection, tasks, |task| raw_pair(connection.clone(), script.clone(), task)).await,
-            turn(&connection, tasks, |task| bare_pair(link.clone(), script.clone(), task)).await,
+            turn(&connection, tasks, |task| bare_pair(Arc::clone(&connected), script.clone(), task)).await,
             turn(&connection, tasks, |task| pair(queue.clone(), task)).await,
             turn(&connection, tasks, |task| pair(plain.clone(), task)).await,
         ];
@@ -176,7 +174,7 @@ where
 
 enum Repeat {
     Raw { connection: MultiplexedConnection, script: String, key: String },
-    Bare { link: Link, script: String, key: String },
+    Bare { connection: Arc<Connection>, script: String, key: String },
     Ours { keeper: Keeper, name: String },
 }
 
@@ -184,8 +182,8 @@ async fn raw_pair(connection: MultiplexedConnection, script: String, task: usize
     Repeat::Raw { connection, script, key: format!("raw/{task}") }
 }
 
-async fn bare_pair(link: Link, script: String, task: usize) -> Repeat {
-    Repeat::Bare { link, script, key: format!("raw/{task}") }
+async fn bare_pair(connection: Arc<Connection>, script: String, task: usize) -> Repeat {
+    Repeat::Bare { connection, script, key: format!("raw/{task}") }
 }
 
 async fn pair(keeper: Keeper, task: usize) -> Repeat {
@@ -211,10 +209,10 @@ impl Repeat {
                 let freed: i64 = free.query_async(connection).await.expect("EVALSHA");
                 assert_eq!(freed, 1);
             }
-            Self::Bare { link, script, key } => {
+            Self::Bare { connection, script, key } => {
                 let (set, free) = raw_commands(key, script);
-                assert_eq!(link.command(&set).await, Ok(redis::Value::Okay));
-                assert_eq!(link.command(&free).await, Ok(redis::Value::Int(1)));
+                assert_eq!(connection.request(&set).await, Ok(redis::Value::Okay));
+                assert_eq!(connection.request(&free).await, Ok(redis::Value::Int(1)));
             }
             Self::Ours { keeper, name } => {
                 let guard = keeper.mutex(name.as_str()).lock().await.expect("a lock");

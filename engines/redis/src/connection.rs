@@ -66,7 +66,7 @@ impl Connection {
     }
 
     /// Closed when the sentinels name another master.
-    pub(crate) fn to_master_of(mut self, master: MasterWatch) -> Self {
+    pub(crate) fn watching(mut self, master: MasterWatch) -> Self {
         self.master = Some(master);
         self
     }

@@ -94,7 +94,7 @@ impl Opener {
                 Target::One(server) => self.open_to(server).await,
                 Target::Sentinels(sentinels) => {
                     let connection = self.open_to(&sentinels.master().await?).await?;
-                    Ok(connection.to_master_of(sentinels.watch()))
+                    Ok(connection.watching(sentinels.watch()))
                 }
             }
         };

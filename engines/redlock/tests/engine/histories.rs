@@ -1,8 +1,6 @@
 //! What clients of RedLock see while nodes are killed, stopped and restarted without their data, judged by the checker.
 
-mod common;
-
-use common::keeper;
+use crate::common::keeper;
 use lockkeeper_conformance::history::{EventKind, Recorder};
 use lockkeeper_core::{Demand, Keeper};
 use lockkeeper_testkit::Redis;

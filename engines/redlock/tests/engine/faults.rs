@@ -1,8 +1,6 @@
 //! RedLock with nodes that die, are cut off or forget.
 
-mod common;
-
-use common::{keeper, soon};
+use crate::common::{keeper, soon};
 use lockkeeper_core::{Error, State};
 use lockkeeper_testkit::{Redis, Server};
 use std::time::{Duration, Instant};

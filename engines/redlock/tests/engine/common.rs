@@ -1,5 +1,4 @@
 //! What the tests of this engine share: keepers on several servers.
-#![allow(dead_code)]
 
 use lockkeeper_core::address::Address;
 use lockkeeper_core::{Keeper, Result};

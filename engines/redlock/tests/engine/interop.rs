@@ -1,8 +1,6 @@
 //! RedLock next to other clients on five nodes: we exclude them and they exclude us.
 
-mod common;
-
-use common::keeper;
+use crate::common::keeper;
 use lockkeeper_core::State;
 use lockkeeper_testkit::Redis;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,7 @@
+//! RedLock on real servers: everything that the conformance suite does not ask of every engine.
+
+mod common;
+mod faults;
+mod histories;
+mod interop;
+mod runtimes;
