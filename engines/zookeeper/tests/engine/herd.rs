@@ -153,3 +153,22 @@ async fn a_hand_over_costs_five_requests_with_any_number_of_waiters() {
         assert!(sent - aside <= 5 * hand_overs, "{sent} requests for {hand_overs} hand-overs");
     }
 }
+
+#[tokio::test]
+async fn an_uncontended_lock_and_release_cost_three_requests_and_two_in_the_plain_style() {
+    const PAIRS: i64 = 200;
+    let server = Counted(ZooKeeper::start());
+    for (query, each) in [("", 3), ("?style=plain", 2)] {
+        let keeper = connect(&format!("{}{query}", server.0.url()), TTL).await.unwrap();
+        let mutex = keeper.mutex(unique("alone"));
+        mutex.lock().await.unwrap().release().await.unwrap();
+        let (before, start) = (server.requests(), std::time::Instant::now());
+        for _ in 0..PAIRS {
+            mutex.lock().await.unwrap().release().await.unwrap();
+        }
+        let (sent, seconds) = (server.requests() - before, start.elapsed().as_secs_f64());
+        // Signs of life and renewals, and the command that counts.
+        let aside = seconds as i64 + 5;
+        assert!(sent <= each * PAIRS + aside, "{query}: {sent} requests for {PAIRS} pairs in {seconds:.1} s");
+    }
+}
