@@ -96,7 +96,7 @@ mod tests {
     async fn a_job_that_was_given_up_before_it_began_is_not_run() {
         let worker = Worker::start("test").unwrap();
         let (go_on, stalled) = mpsc::channel::<()>();
-        worker.send(move || drop(stalled.recv()));
+        worker.send(move || stalled.recv().unwrap_or_default());
         let (ran, never) = mpsc::channel();
         let error = worker.run("work", Duration::from_millis(10), move || ran.send(())).await.unwrap_err();
         assert!(

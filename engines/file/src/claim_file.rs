@@ -1,4 +1,4 @@
-//! The format of a claim's file, which only this engine has: a name that tells what a look needs, a head with the rest.
+//! The format of a claim's file, which only this engine has: a name with what a look needs, a head with the rest.
 
 use crate::counter::fingerprint;
 use lockkeeper_core::{Claim, ClaimId, Demand, Moment};
@@ -158,7 +158,7 @@ fn decode(bytes: &[u8]) -> Option<Content> {
     let holder_ends = name_ends.checked_add(length(HOLDER_LENGTH_AT)?)?;
     let text = |from: usize, to: usize| Some(String::from_utf8_lossy(bytes.get(from..to)?).into_owned());
     Some(Content {
-        // A read in the middle of a renewal: alive, since somebody writes.
+        // A read in the middle of a renewal: alive, since its owner writes.
         expires_at: guarded(EXPIRY_AT).map_or(Moment::NEVER, Moment::from_nanos),
         demand: guarded(DEMAND_AT).and_then(decode_demand),
         joined_at: Moment::from_nanos(number(JOINED_AT)?),

@@ -121,7 +121,7 @@ impl Config {
         }
     }
 
-    /// Makes one directory with the permissions asked for; one that is there already stays as it is.
+    /// Makes one directory with the permissions of the URL; one that is there already stays as it is.
     pub(crate) fn make_directory(&self, path: &Path) -> Result<(), Errno> {
         let mode = Mode::from_raw_mode(self.directory_mode());
         match rustix::fs::mkdirat(CWD, path, mode) {

@@ -11,7 +11,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"lkgate1\n");
 /// What a gate holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counter {
-    /// In which run of the machine `next` was written; zero if the system does not tell.
+    /// In which run of the machine `next` was written; zero if the system does not say.
     pub(crate) boot: u128,
     /// The next place.
     pub(crate) next: u64,
@@ -71,7 +71,7 @@ pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Which run of the machine this is; zero if the system does not tell.
+/// Which run of the machine this is; zero if the system does not say.
 pub(crate) fn boot() -> u128 {
     static BOOT: std::sync::OnceLock<u128> = std::sync::OnceLock::new();
     *BOOT.get_or_init(|| {
@@ -111,17 +111,17 @@ mod tests {
     }
 
     #[test]
-    fn the_disk_is_asked_once_per_block_and_before_a_number_above_the_reserve_is_used() {
+    fn the_disk_is_written_once_per_block_and_before_a_number_above_the_reserve_is_used() {
         let mut numbers = Counter::starting_at(1, 100);
         assert_eq!(numbers.take(), (100, true));
-        let mut asked = 0;
+        let mut moves = 0;
         for expected in 101..101 + BLOCK {
             let (place, moved) = numbers.take();
             assert_eq!(place, expected);
             assert!(place < numbers.reserved);
-            asked += u32::from(moved);
+            moves += u32::from(moved);
         }
-        assert_eq!(asked, 0);
+        assert_eq!(moves, 0);
         assert!(numbers.take().1);
     }
 

@@ -1,4 +1,4 @@
-//! The gate of a shard. Only this engine has no server that orders joins: the holder of the gate's file lock may add a claim.
+//! The gate of a shard: its file lock is the right to add a claim. Only this engine has no server that orders joins.
 
 use crate::claim_file::write_at;
 use crate::counter::{self, Counter};
@@ -10,7 +10,7 @@ use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 const GATE: &str = "gate";
-/// A gate whose holder had stopped inside: it still tells which numbers are used up.
+/// A gate whose holder had stopped inside: it still says which places are used up.
 const SET_ASIDE: &str = "gate.old";
 
 /// How often a busy gate is tried before the caller's task is given to others, and the pause between.
@@ -67,7 +67,7 @@ pub(crate) fn enter(shard: &Shard) -> Result<Entrance<'_>, Errno> {
 }
 
 /// Puts another gate in the place of one whose holder has stopped (paused by a signal, a debugger, a freezer) in
-/// the few microseconds inside. Safe at any moment: whoever is inside checks the gate once more *after* adding its
+/// the few microseconds inside. Safe at any moment: the process inside checks the gate once more *after* adding its
 /// claim, and takes the claim back if the gate is not the same.
 pub(crate) fn set_aside(shard: &Shard, busy: Busy) -> Result<(), Errno> {
     if shard.identity_of(GATE)? == Some(busy.gate) {
@@ -111,7 +111,7 @@ impl Inside<'_> {
         Ok(place)
     }
 
-    /// Law 8: the disk must know the reserve before a number of it is used. If that fails nobody may believe it.
+    /// Law 8: the disk must know the reserve before a number of it is used. If that fails, it does not count.
     fn reach_the_disk(&self, gate: &Gate, before: Option<Counter>) -> Result<(), Errno> {
         let done = rustix::fs::fdatasync(&gate.file).and_then(|()| match before {
             Some(_) => Ok(()),
@@ -136,7 +136,7 @@ impl Inside<'_> {
     }
 
     /// Whether this is still the gate that everybody uses. If so, nobody else can have added a claim since we came
-    /// in (Law 1); so it is asked after our own was added.
+    /// in (Law 1); so it is checked after our own was added.
     pub(crate) fn is_the_gate(&self) -> Result<bool, Errno> {
         let Some(gate) = self.gate.as_ref() else { return Ok(false) };
         Ok(self.shard.identity_of(GATE)? == Some(gate.identity) && self.shard.is_in_place()?)

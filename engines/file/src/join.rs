@@ -111,7 +111,7 @@ fn try_join_in(files: &Files, claim: &Claim, hash: u64, shard: &Arc<Shard>) -> R
         return find_place(files, claim, &own, &inside, &claims);
     }
     sweep(&inside, hash, &claims);
-    // Nobody joins while we are inside, so what stands in the queue now is all that will ever be ahead.
+    // Nobody joins while we are inside, so what is in the queue now is all that will ever be ahead.
     let ahead = look::ahead_of(&claims, hash, u64::MAX);
     check_shape(&inside, claim, &ahead)?;
     let highest = || claims.iter().map(|other| other.place).max().unwrap_or(0);
@@ -164,7 +164,7 @@ fn check_shape(inside: &Inside<'_>, claim: &Claim, ahead: &[ClaimName]) -> Resul
     Ok(())
 }
 
-/// Once per engine and shard: clears away claims of killed processes on locks that nobody may ever ask for again.
+/// Once per engine and shard: clears away claims of killed processes on locks that may never be used again.
 /// (The dead of our own lock are found as blockers.) What cannot be opened is left to others.
 fn sweep(inside: &Inside<'_>, hash: u64, claims: &[ClaimName]) {
     if inside.shard.swept.swap(true, SeqCst) {

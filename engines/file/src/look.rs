@@ -1,4 +1,4 @@
-//! A look at a queue: names tell the weight ahead, and only the blockers among them are opened. Elsewhere the server looks.
+//! A look at a queue: names give the weight ahead, and only the blockers among them are opened. Elsewhere the server looks.
 
 use crate::claim_file::{self, ClaimName};
 use crate::gate::Inside;
@@ -11,12 +11,12 @@ use std::time::Duration;
 /// How long a claim is left alone after it expired: more than two processors' clocks can differ.
 pub(crate) const GRACE: Duration = Duration::from_millis(1);
 
-/// What somebody's claim turned out to be.
+/// What another claim turned out to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It has left, or was dead and has been removed.
     Gone,
-    /// It has no head yet: it is being made, or its maker died over it. Only inside the gate one can tell.
+    /// It has no head yet: it is being made, or its maker died over it. Only inside the gate this can be decided.
     Unfinished,
     /// Its owner lives.
     Alive(claim_file::Content),
@@ -43,10 +43,10 @@ pub(crate) fn inspect(shard: &Shard, name: &ClaimName) -> Result<Verdict, Errno>
     Ok(Verdict::Gone)
 }
 
-/// Like [`inspect`], for one who stands inside the gate: an unfinished claim's maker is dead, for otherwise it
-/// would stand here. (If it was stopped here and the gate replaced, it will not count its claim.)
+/// Like [`inspect`], for a caller inside the gate: an unfinished claim's maker is dead, for otherwise it would be
+/// here. (If it was stopped here and the gate replaced, it will not count its claim.)
 ///
-/// The gate must be the right one, or somebody may just be making the claim inside the one that is.
+/// The gate must be the right one, or the claim may just be made inside the one that is.
 pub(crate) fn inspect_inside(inside: &Inside<'_>, name: &ClaimName) -> Result<Verdict, Errno> {
     let verdict = inspect(inside.shard, name)?;
     if verdict == Verdict::Unfinished && inside.is_the_gate()? {
@@ -56,18 +56,18 @@ pub(crate) fn inspect_inside(inside: &Inside<'_>, name: &ClaimName) -> Result<Ve
     Ok(verdict)
 }
 
-/// Who stands in the way.
+/// A claim that blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Blocker {
     pub(crate) name: ClaimName,
     pub(crate) weight: u64,
-    /// It has no head, and whoever stands inside the gate may remove it.
+    /// It has no head, and a caller inside the gate may remove it.
     pub(crate) unfinished: bool,
-    /// When to look again if nothing rings.
+    /// When to look again without a wake-up.
     pub(crate) look_at: Moment,
 }
 
-/// What stands ahead of a claim.
+/// What is ahead of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Look {
     pub(crate) ahead: Ahead,
@@ -83,10 +83,10 @@ pub(crate) fn ahead_of(claims: &[ClaimName], hash: u64, place: u64) -> Vec<Claim
     ahead
 }
 
-/// Weighs what stands ahead, and makes sure of the blockers: each lives, is of this lock (and not of another with
+/// Weighs what is ahead, and makes sure of the blockers: each lives, is of this lock (and not of another with
 /// the same hash) and has not shrunk.
 ///
-/// `judge` is [`inspect`], or [`inspect_inside`] for one who stands inside the gate.
+/// `judge` is [`inspect`], or [`inspect_inside`] for a caller inside the gate.
 pub(crate) fn weigh(
     claim: &Claim,
     ahead: &[ClaimName],
@@ -111,7 +111,7 @@ pub(crate) fn weigh(
     }
 }
 
-/// The weight of one claim as its file tells it; `None` if it does not count.
+/// The weight of one claim as its file says; `None` if it does not count.
 fn weigh_one(name: &ClaimName, claim: &Claim, verdict: Verdict) -> Option<Blocker> {
     let soon = Clock::Boot.now().plus(Duration::from_millis(20));
     match verdict {
@@ -131,8 +131,8 @@ fn weigh_one(name: &ClaimName, claim: &Claim, verdict: Verdict) -> Option<Blocke
     }
 }
 
-/// Whether a blocker still stands as it was seen. Asked again after a watch was set on it, for what happened
-/// before the watch rings nobody.
+/// Whether a blocker still stands as it was seen. Checked again after a watch was set on it, for what
+/// happened before the watch wakes nobody.
 pub(crate) fn still_stands(shard: &Shard, claim: &Claim, seen: &Blocker) -> Result<bool, Errno> {
     let now = weigh_one(&seen.name, claim, inspect(shard, &seen.name)?);
     Ok(now.is_some_and(|blocker| blocker.weight == seen.weight))

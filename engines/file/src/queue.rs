@@ -28,9 +28,9 @@ const LIMIT: Duration = Duration::from_secs(2);
 
 /// The engine.
 ///
-/// Calls of the user's task are served inline, on its own thread: a join and a leave take some 16 µs together, and PAIR µs
-/// over the engine's thread. What the background runtime calls (renewals, departures, the end of the engine) is served by
-/// the engine's thread, since a disk that stalls must not stop the renewals of other engines.
+/// Calls of the user's task are served inline, on its own thread: a join and a leave take some 16 µs together, and two trips
+/// to another thread would add about as much in processor time. What the background runtime calls (renewals, departures,
+/// the end of the engine) is served by the engine's thread: a disk that stalls must not stop the renewals of other engines.
 pub(crate) struct FileQueue {
     pub(crate) files: Arc<Files>,
     worker: Worker,
@@ -102,7 +102,7 @@ impl Files {
         };
         let ahead = look::ahead_of(&claims, own.name.hash, own.name.place);
         let look = look::weigh(claim, &ahead, |other| look::inspect(&own.shard, other))?;
-        // After the queue was read: had the claim been removed before, somebody behind it may hold.
+        // After the queue was read: had the claim been removed before, a claim behind it may hold.
         Ok((own.stands()? && own.shard.is_in_place()?).then_some(look))
     }
 
@@ -123,7 +123,7 @@ impl Files {
         Watching::on(blockers.chain([own.shard.path.join(&own.file_name)]))
     }
 
-    /// Removes blockers that were never finished. Only inside the gate one can tell; if it is busy, next time.
+    /// Removes blockers that were never finished. Only inside the gate this can be decided; if it is busy, next time.
     fn clear_unfinished(&self, own: &OwnClaim, look: &Look) -> Result<(), Errno> {
         for blocker in look.blockers.iter().filter(|blocker| blocker.unfinished) {
             if let Entrance::Inside(inside) = gate::enter(&own.shard)? {

@@ -39,7 +39,7 @@ pub(crate) struct Shard {
     pub(crate) directory: OwnedFd,
     identity: Identity,
     config: Arc<Config>,
-    /// The mutex stands in front of the gate's file lock, which does not keep the tasks of one engine apart.
+    /// The mutex comes before the gate's file lock, which does not keep the tasks of one engine apart.
     pub(crate) gate: Mutex<Option<Gate>>,
     listing: Mutex<Listing>,
     /// Whether the dead of other locks were cleared away since this engine opened the shard.

@@ -1,9 +1,9 @@
 //! The connection to the database, and on which thread a request is served.
 //!
 //! A caller on its own thread serves its request itself if the connection is free: a pair of requests takes half the
-//! processor time that it takes over another thread (18 µs against 35 µs). All else goes to a thread of the engine's own, which
-//! waits for the disk, for other tasks and for other processes. So the background runtime, which renews the locks of
-//! other engines, never waits for any of them.
+//! processor time that it takes over another thread (18 µs against 35 µs). All else goes to a thread of the engine's
+//! own, which waits for the disk, for other tasks and for other processes. So the background runtime, which renews the
+//! locks of other engines, never waits for any of them.
 
 use crate::batch::{Kind, Requests, Work, serve_alone, serve_next};
 use crate::config::Config;
@@ -142,7 +142,7 @@ impl Drop for Database {
 }
 
 impl Shared {
-    /// The connection. Waits for whoever uses it.
+    /// The connection. Waits while it is in use.
     pub(crate) fn connection(&self) -> MutexGuard<'_, Option<Connection>> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -196,7 +196,7 @@ fn prepare(connection: &Connection, schema: &Schema, time: &Time) -> std::result
     connection.set_prepared_statement_cache_capacity(64);
     // Without it SQLite plans the statements again whenever a name is bound, which takes longer than running them.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    // The pragma answers with the mode in force.
+    // The pragma returns the mode in force.
     let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
         let why = format!("it cannot use a write-ahead log; its journal mode stays '{mode}'");

@@ -5,11 +5,11 @@ use rusqlite::ErrorCode;
 
 pub(crate) const ENGINE: &str = "sqlite";
 
-/// What SQLite answers.
+/// A result of SQLite.
 pub(crate) type Sql<T> = rusqlite::Result<T>;
 
-/// Whether another connection was at work, so that the same call will succeed later. The second code is the answer when
-/// a process stays in the middle of a commit for ten seconds: it is stopped, or the disk is slow.
+/// Whether another connection was at work, so that the same call will succeed later. The last code comes when a
+/// process stays in the middle of a commit for ten seconds: it is stopped, or the disk is slow.
 pub(crate) fn is_busy(error: &rusqlite::Error) -> bool {
     use ErrorCode::{DatabaseBusy, DatabaseLocked, FileLockingProtocolFailed};
     matches!(error.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked | FileLockingProtocolFailed))

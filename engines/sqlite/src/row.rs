@@ -129,7 +129,7 @@ fn look(connection: &Connection, lock: &str, id: &str) -> Sql<Option<Held>> {
 
 impl Held {
     /// What an attempt finds at a living row (Law 4: our own is found again).
-    fn answer(&self, now: i64) -> Answer {
+    fn found(&self, now: i64) -> Answer {
         match self.by_us {
             true => Answer::Granted(Grant { token: self.token }),
             false => Answer::Busy { free_in: Some(between(now, self.expires_at)) },
@@ -150,7 +150,7 @@ fn attempt(connection: &Connection, shared: &Shared, claim: &Claim, thread: &str
     if insert.execute(row)? == 0 {
         // There is a row.
         if let Some(held) = look(connection, lock, &id)?.filter(|held| held.expires_at > now) {
-            return Ok(held.answer(now));
+            return Ok(held.found(now));
         }
         connection.prepare_cached(REMOVE)?.execute([lock])?;
         insert.execute(row)?;

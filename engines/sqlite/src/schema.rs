@@ -52,8 +52,8 @@ impl Schema {
             )));
         }
         if found < known {
-            let steps = self.steps.iter().skip(usize::try_from(found - 1).unwrap_or(0));
-            steps.map(|step| connection.execute_batch(step)).collect::<Sql<()>>()?;
+            let mut steps = self.steps.iter().skip(usize::try_from(found - 1).unwrap_or(0));
+            steps.try_for_each(|step| connection.execute_batch(step))?;
             let raise = "UPDATE lockkeeper_counter SET layout = ?1 WHERE style = ?2";
             connection.execute(raise, (known, style))?;
             tracing::info!(style, from = found, to = known, "brought the tables to the present version");

@@ -1,4 +1,4 @@
-//! The time that all processes of one boot share: nanoseconds since boot, and which boot it was.
+//! The time that all processes of one boot share. Only here expiry is judged by clients, so that they must read one clock.
 
 use lockkeeper_core::{Clock, Error, Moment, Result};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,7 +16,7 @@ impl Time {
     /// Reads the boot's id and the namespace's offset.
     ///
     /// # Errors
-    /// When the system does not tell: expiry could not be judged.
+    /// When the system does not say: expiry could not be judged.
     pub(crate) fn read() -> Result<Self> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| {
             let why =
