@@ -1,4 +1,4 @@
-//! The row style with many tasks: what they take and free travels together, and nobody waits for one who waits for him.
+//! Many tasks on rows and queues: what they send travels together, and no two statements wait for each other.
 
 use crate::leaving::{self, until_idle};
 use lockkeeper::{Demand, Guard, Keeper};
@@ -20,7 +20,11 @@ async fn keeper(server: &Postgres) -> Keeper {
 }
 
 async fn keeper_with(server: &Postgres, ttl: Duration) -> Keeper {
-    let url = format!("{}?style=row", server.url());
+    keeper_of(server, "row", ttl).await
+}
+
+async fn keeper_of(server: &Postgres, style: &str, ttl: Duration) -> Keeper {
+    let url = format!("{}?style={style}", server.url());
     lockkeeper::Connect::to(url).ttl(ttl).connect().await.expect("a keeper")
 }
 
@@ -33,10 +37,12 @@ async fn transaction(client: &Client) -> i64 {
 /// is answered.
 async fn commits<T: Send + 'static>(
     server: &Postgres,
+    table: &str,
     tasks: impl Iterator<Item = impl Future<Output = T> + Send + 'static>,
 ) -> (Vec<T>, i64) {
     let (gate, counter) = (client(server).await, client(server).await);
-    gate.batch_execute("BEGIN; LOCK TABLE lockkeeper_rows IN EXCLUSIVE MODE").await.expect("a gate");
+    let close = format!("BEGIN; LOCK TABLE {table} IN EXCLUSIVE MODE");
+    gate.batch_execute(&close).await.expect("a gate");
     let tasks: Vec<_> = tasks.map(tokio::spawn).collect();
     tokio::time::sleep(Duration::from_millis(300)).await;
     let before = transaction(&counter).await;
@@ -50,18 +56,25 @@ async fn commits<T: Send + 'static>(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_tasks_share_commits_and_one_has_its_own() {
+    for (style, table) in [("row", "lockkeeper_rows"), ("queue", "lockkeeper_claims")] {
+        share_commits(style, table).await;
+    }
+}
+
+async fn share_commits(style: &str, table: &str) {
     let server = Postgres::start_with(&["autovacuum=off"]);
-    let (keeper, counter) = (keeper(&server).await, client(&server).await);
+    let keeper = keeper_of(&server, style, lockkeeper::DEFAULT_TTL).await;
+    let counter = client(&server).await;
     let lock = |task| keeper.mutex(format!("many/{task}"));
     // The connections are opened before it counts.
     futures_util::future::join_all((0..64).map(async |task| lock(task).lock().await.map(drop))).await;
     until_idle(&keeper).await;
 
     let takes = (0..64).map(lock).map(|lock| async move { lock.lock().await.expect("a lock") });
-    let (guards, took) = commits(&server, takes).await;
+    let (guards, took) = commits(&server, table, takes).await;
     let frees = guards.into_iter().map(|guard| async move { guard.release().await.expect("a release") });
-    let (_, freed) = commits(&server, frees).await;
-    println!("64 tasks: {took} commits to take, {freed} to free");
+    let (_, freed) = commits(&server, table, frees).await;
+    println!("{style}: 64 tasks: {took} commits to take, {freed} to free");
     assert!((1..=16).contains(&took) && (1..=16).contains(&freed));
 
     let before = transaction(&counter).await;
@@ -104,12 +117,16 @@ async fn deadlocks(client: &Client) -> i64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keepers_that_want_the_same_locks_in_other_orders_exclude_each_other_and_never_deadlock() {
-    let server = Postgres::start();
+    for style in ["row", "queue"] {
+        never_deadlock(style).await;
+    }
+}
+
+async fn never_deadlock(style: &str) {
+    let server = Postgres::start_with(&["deadlock_timeout=100ms"]);
     // So short that renewals run all the time; some holds are held throughout.
-    let keepers = [
-        keeper_with(&server, Duration::from_secs(2)).await,
-        keeper_with(&server, Duration::from_secs(2)).await,
-    ];
+    let ttl = Duration::from_secs(2);
+    let keepers = [keeper_of(&server, style, ttl).await, keeper_of(&server, style, ttl).await];
     let mut kept = Vec::new();
     for number in 0..50 {
         kept.push(keepers[number % 2].mutex(format!("kept/{number}")).lock().await.expect("a lock"));
@@ -174,8 +191,15 @@ async fn of_two_keepers_that_come_at_once_one_gets_each_lock_and_neither_waits_i
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_that_break_leave_nobody_holding_twice_and_nothing_behind() {
+    for style in ["row", "queue"] {
+        break_connections(style).await;
+    }
+}
+
+async fn break_connections(style: &str) {
     let server = Postgres::start();
-    let keepers = [keeper(&server).await, keeper(&server).await];
+    let ttl = lockkeeper::DEFAULT_TTL;
+    let keepers = [keeper_of(&server, style, ttl).await, keeper_of(&server, style, ttl).await];
     let killer = client(&server).await;
     let killing = tokio::spawn(async move {
         let all =
@@ -293,8 +317,15 @@ async fn one_that_the_server_refuses_does_not_fail_the_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_that_go_away_leave_nothing_behind() {
+    for (style, table) in [("row", "lockkeeper_rows"), ("queue", "lockkeeper_claims")] {
+        go_away(style, table).await;
+    }
+}
+
+async fn go_away(style: &str, table: &str) {
     let server = Postgres::start();
-    let keeper = keeper_with(&server, Duration::from_secs(120)).await;
-    client(&server).await.batch_execute(SLOW).await.expect("a trigger");
+    let keeper = keeper_of(&server, style, Duration::from_secs(120)).await;
+    let slow = SLOW.replace("lockkeeper_rows", table);
+    client(&server).await.batch_execute(&slow).await.expect("a trigger");
     leaving::tasks_that_go_away_leave_nothing_behind(&keeper, 10, Duration::from_millis(12)).await;
 }
