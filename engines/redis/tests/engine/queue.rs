@@ -171,7 +171,7 @@ async fn what_is_listed_is_what_is_there() {
     let waiter = locks[0].waiters().next().unwrap().id.clone();
     assert!(keeper.evict("seen/{odd}%*", &waiter).await.unwrap());
     assert!(!keeper.evict("seen/{odd}%*", &waiter).await.unwrap());
-    let error = soon("an evicted waiter hears it", waiting).await.unwrap().unwrap_err();
+    let error = soon("an evicted waiter gets an error", waiting).await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Lost { reason: LostReason::Gone, .. }), "{error}");
 }
 
