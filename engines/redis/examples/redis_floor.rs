@@ -1,5 +1,5 @@
 //! Measures, in one run, the raw pair (SET NX PX, then compare-and-delete by EVALSHA) on the driver's connection against the styles
-//! 'queue' and 'plain', and then hand-overs under contention. 'bare' is the raw pair on a connection of ours.
+//! 'queue' and 'plain', and then hand-overs under contention. 'bare' is the raw pair on the engine's connection.
 //!
 //!     cargo run --release -p lockkeeper-redis --example redis_floor [THREADS [SECONDS [URL]]]
 //!
@@ -70,7 +70,7 @@ async fn bare(url: &str) -> Arc<Connection> {
     Arc::new(Connection::open(&server(&address.hosts[0]), &options, TTL, None).await.expect("a connection"))
 }
 
-/// Pairs per second of raw, bare, queue and plain, each with so many tasks on their own locks, in turns.
+/// Pairs per second of raw, bare, queue and plain, each with that number of tasks on their own locks, in turns.
 async fn pairs(url: &str, tasks: usize, placement: Placement, length: Duration) {
     let connection = raw(url).await;
     let script: String = redis::cmd("SCRIPT")

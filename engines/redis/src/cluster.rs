@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 /// How many redirections one request follows.
 const REDIRECTIONS: usize = 5;
-/// The members are not asked for their map more often than this.
+/// The map is not read more often than this.
 const REFRESH_PAUSE: Duration = Duration::from_millis(100);
 
 /// The members of a cluster, connections to each, and the map of the slots.
@@ -158,7 +158,7 @@ impl Members {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connections to a member; opened when a runtime first asks.
+    /// The connections to a member; opened when a runtime first uses them.
     fn connections(&self, server: &Server) -> Arc<Connections<Connection>> {
         let mut map = self.map();
         let connections = map.connections.entry(server.clone()).or_insert_with(|| {
@@ -168,7 +168,7 @@ impl Members {
         Arc::clone(connections)
     }
 
-    /// The masters, and then whoever else is known.
+    /// The masters, and then the other known members.
     fn known(&self) -> Vec<Server> {
         let mut servers = self.masters();
         let others: Vec<Server> =
@@ -223,7 +223,7 @@ impl Members {
         *refreshed = Instant::now();
     }
 
-    /// Asks the members for the map, all at once, and takes the first reply.
+    /// Requests the map from all members at once, and takes the first reply.
     async fn read_map(&self) -> Result<()> {
         let known: Vec<(Server, Arc<Connections<Connection>>)> = {
             let map = self.map();
@@ -231,7 +231,7 @@ impl Members {
         };
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
-        let asked = known.iter().map(|(server, connections)| {
+        let requests = known.iter().map(|(server, connections)| {
             let command = &command;
             Box::pin(async move {
                 let connection = connections.background().await?;
@@ -240,7 +240,7 @@ impl Members {
                 ranges.map_err(|cause| error(ENGINE, "read the cluster's map", cause))
             })
         });
-        let (ranges, _) = select_ok(asked).await?;
+        let (ranges, _) = select_ok(requests).await?;
         self.map().ranges = ranges;
         Ok(())
     }
@@ -250,8 +250,8 @@ fn no_member() -> Error {
     Error::temporary(ENGINE, "find a member of the cluster", "no member is known to have the slot")
 }
 
-/// Reads the reply of CLUSTER SLOTS. A member that does not know its own name means the one we asked.
-fn read_slots(reply: Value, asked: &str) -> RedisResult<BTreeMap<u16, (u16, Server)>> {
+/// Reads the reply of CLUSTER SLOTS. A member that does not know its own name means the one that replied.
+fn read_slots(reply: Value, member: &str) -> RedisResult<BTreeMap<u16, (u16, Server)>> {
     let mut ranges = BTreeMap::new();
     let rows: Vec<Vec<Value>> = redis::from_redis_value(reply)?;
     for row in rows {
@@ -262,7 +262,7 @@ fn read_slots(reply: Value, asked: &str) -> RedisResult<BTreeMap<u16, (u16, Serv
         let host = words.first().and_then(view::text).filter(|host| !host.is_empty());
         let port = words.get(1).and_then(view::integer).and_then(|port| u16::try_from(port).ok());
         if let Some(port) = port {
-            ranges.insert(last, (first, (host.unwrap_or_else(|| asked.to_owned()), port)));
+            ranges.insert(last, (first, (host.unwrap_or_else(|| member.to_owned()), port)));
         }
     }
     if ranges.is_empty() {

@@ -117,9 +117,9 @@ impl Inner {
         Ok((view::integer(&reply) == Some(1), again))
     }
 
-    /// Asks to be woken. `None` if the lock is free by now, else how long to sleep at most: no longer than the hold
+    /// Requests a message for when the lock is free. `None` if the lock is free by now, else how long to sleep at most: no longer than the hold
     /// can last.
-    async fn ask_to_be_woken(&self, claim: &Claim, pace: &mut Pace) -> Result<Option<Duration>> {
+    async fn request_wake(&self, claim: &Claim, pace: &mut Pace) -> Result<Option<Duration>> {
         let keys = self.keys(&claim.name)?;
         let call = WAIT
             .call(&[&keys.lock, &keys.waiting()])
@@ -147,8 +147,8 @@ impl Race for RedisPlain {
         Clock::Boot
     }
 
-    fn ttl(&self, asked: Duration) -> Duration {
-        asked
+    fn ttl(&self, wanted: Duration) -> Duration {
+        wanted
     }
 
     async fn attempt(&self, claim: &Claim) -> Result<Answer> {
@@ -175,7 +175,7 @@ impl Race for RedisPlain {
         poller.first().await;
         let wake = self.0.wakes.enter(claim.id);
         let mut pace = Pace::default();
-        while let Some(pause) = self.0.ask_to_be_woken(claim, &mut pace).await? {
+        while let Some(pause) = self.0.request_wake(claim, &mut pace).await? {
             poller.polls_after(pause);
             tokio::select! {
                 () = wake.message() => break,

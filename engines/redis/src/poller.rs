@@ -1,4 +1,4 @@
-//! One poller for each lock: of all claims that wait here for one lock in a race, only the first asks the server.
+//! One poller for each lock: of all claims that wait here for one lock in a race, only the first polls the server.
 
 use lockkeeper_core::{ClaimId, LockName};
 use std::collections::{HashMap, VecDeque};

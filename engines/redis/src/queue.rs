@@ -189,8 +189,8 @@ impl Queue for RedisQueue {
         Clock::Boot
     }
 
-    fn ttl(&self, asked: Duration) -> Duration {
-        asked
+    fn ttl(&self, wanted: Duration) -> Duration {
+        wanted
     }
 
     async fn join(&self, claim: &Claim) -> Result<Joined> {

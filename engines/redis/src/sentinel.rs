@@ -78,11 +78,11 @@ impl Inner {
     /// Takes the word of most of the sentinels that were named, so that one that is cut off with an old master does not
     /// lead us there.
     async fn find_master(&self) -> RedisResult<Server> {
-        let asked = self.servers.iter().map(|server| async move {
+        let requests = self.servers.iter().map(|server| async move {
             let reply = tokio::time::timeout(self.limit, self.request_master(server)).await;
             reply.ok().and_then(Result::ok).flatten()
         });
-        let replies: Vec<Server> = join_all(asked).await.into_iter().flatten().collect();
+        let replies: Vec<Server> = join_all(requests).await.into_iter().flatten().collect();
         let is_named_by_most = |server: &&Server| {
             2 * replies.iter().filter(|reply| reply == server).count() > self.servers.len()
         };

@@ -1,4 +1,4 @@
-//! The servers: one background connection to each, asked all at once.
+//! The servers: one background connection to each, used all at once.
 
 use crate::ENGINE;
 use futures_util::StreamExt as _;

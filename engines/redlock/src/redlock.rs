@@ -118,7 +118,7 @@ impl Inner {
         }
     }
 
-    /// One vote. Whoever lets the claim in is noted in `words`.
+    /// One vote. What each node replies is noted in `words`.
     async fn vote(&self, claim: &Claim, attempt: u64, words: &mut [Option<Word>]) -> Outcome {
         let value = format!("{}-{attempt} {}", claim.id, self.holder.of(claim));
         let call_node = || {
@@ -144,7 +144,7 @@ impl Inner {
         if silent >= quorum(words.len()) { Outcome::Silence(last) } else { Outcome::Busy(free_in) }
     }
 
-    /// Asks the nodes that let the claim in for one number, until a majority has given it.
+    /// Requests one number from the nodes that let the claim in, until a majority has given it.
     async fn settle(&self, claim: &Claim, number: u64, words: &[Option<Word>]) -> Outcome {
         let mut number = number;
         let mut given: Vec<Option<Given>> = words
@@ -156,12 +156,12 @@ impl Inner {
             })
             .collect();
         for _ in 0..MORE_ROUNDS {
-            let asked: Vec<usize> = (0..given.len()).filter(|node| given[*node].is_none()).collect();
+            let open: Vec<usize> = (0..given.len()).filter(|node| given[*node].is_none()).collect();
             let call_node = || {
                 let call = call(&scripts::RAISE, &claim.name).arg(claim.id.to_string());
                 call.arg(number).arg(fence_ms(claim.ttl))
             };
-            let mut replies = self.nodes.request(asked.into_iter(), call_node);
+            let mut replies = self.nodes.request(open.into_iter(), call_node);
             let verdict = loop {
                 let Some((node, reply)) = replies.next().await else {
                     break ballot::further_round(number, &given);
@@ -177,7 +177,7 @@ impl Inner {
                 Verdict::Raise(next) => number = next,
                 Verdict::Open | Verdict::Fails => break,
             }
-            // Whoever is still inside is asked for the new number.
+            // The nodes where the claim is still inside are requested to give the new number.
             for word in &mut given {
                 *word = if matches!(word, Some(Given::No)) { Some(Given::No) } else { None };
             }
@@ -185,7 +185,7 @@ impl Inner {
         Outcome::Busy(None)
     }
 
-    /// Takes back what an attempt left, at every node, also at those that did not answer. Waits only for those that
+    /// Takes back what an attempt left, at every node, also at those that did not reply. Waits only for those that
     /// let it in; the attempt's number keeps a late one from hurting the next attempt.
     async fn withdraw(&self, claim: &Claim, attempt: u64, words: &[Option<Word>]) {
         let call_node = || call_for(&scripts::LEAVE, claim).arg(attempt).arg(milliseconds(claim.ttl));
@@ -198,8 +198,8 @@ impl Inner {
         }
     }
 
-    /// Asks to be woken. `None` if a majority is free by now, else how long to sleep at most.
-    async fn ask_to_be_woken(&self, claim: &Claim, pace: &mut Pace) -> Option<Duration> {
+    /// Requests a message for when the lock is free. `None` if a majority is free by now, else how long to sleep at most.
+    async fn request_wake(&self, claim: &Claim, pace: &mut Pace) -> Option<Duration> {
         let call_node = || {
             let call = call(&scripts::WAIT, &claim.name).arg(&self.channel).arg(claim.id.to_string());
             call.arg(mode(claim)).arg(milliseconds(claim.ttl))
@@ -275,8 +275,8 @@ impl Race for RedLock {
         Clock::Boot
     }
 
-    fn ttl(&self, asked: Duration) -> Duration {
-        asked
+    fn ttl(&self, wanted: Duration) -> Duration {
+        wanted
     }
 
     async fn attempt(&self, claim: &Claim) -> Result<Answer> {
@@ -310,7 +310,7 @@ impl Race for RedLock {
         }
         let wake = self.0.wakes.enter(claim.id);
         let mut pace = Pace::default();
-        while let Some(pause) = self.0.ask_to_be_woken(claim, &mut pace).await {
+        while let Some(pause) = self.0.request_wake(claim, &mut pace).await {
             poller.polls_after(pause);
             tokio::select! {
                 () = wake.message() => break,
@@ -327,12 +327,12 @@ impl Race for RedLock {
         let call_node = || renewals.chunks(LOCKS_PER_SCRIPT).map(keep_call).collect();
         let mut replies = self.0.nodes.request_all(call_node);
         let needed = quorum(self.0.nodes.len());
-        let (mut kept, mut heard, mut last) = (vec![0; renewals.len()], 0, None);
+        let (mut kept, mut replied, mut last) = (vec![0; renewals.len()], 0, None);
         while let Some((_, reply)) = replies.next().await {
             match reply.and_then(|replies| replies.into_iter().collect::<RedisResult<Vec<Value>>>()) {
                 Err(error) => last = Some(error),
                 Ok(replies) => {
-                    heard += 1;
+                    replied += 1;
                     let states =
                         replies.into_iter().flat_map(|reply| reply.into_sequence().unwrap_or_default());
                     for (count, reply) in kept.iter_mut().zip(states) {
@@ -344,22 +344,23 @@ impl Race for RedLock {
                 break;
             }
         }
-        if heard < needed {
+        if replied < needed {
             return Err(no_majority("renew", last));
         }
-        // Too few have it, though a majority was heard: it is as good as lost, and saying so early is safe.
+        // Too few have it, though a majority has replied: it is as good as lost, and saying so early is safe.
         let dead = renewals.iter().zip(&kept).filter(|(_, count)| **count < needed);
         Ok(Kept { dead: dead.map(|(renewal, _)| renewal.claim.id).collect(), as_of: None })
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
         let call_node = || call_for(&scripts::LEAVE, claim).arg(0).arg(milliseconds(claim.ttl));
-        let (left, heard, last) = self.0.count(self.0.nodes.request(0..self.0.nodes.len(), call_node)).await;
+        let (left, replied, last) =
+            self.0.count(self.0.nodes.request(0..self.0.nodes.len(), call_node)).await;
         let needed = quorum(self.0.nodes.len());
-        if heard < needed {
+        if replied < needed {
             return Err(no_majority("free the lock", last));
         }
-        let may_have_left = left + (self.0.nodes.len() - heard);
+        let may_have_left = left + (self.0.nodes.len() - replied);
         Ok(if left > 0 && may_have_left >= needed { Left::Left } else { Left::NotThere })
     }
 
@@ -369,8 +370,9 @@ impl Race for RedLock {
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
         let call_node = || call(&scripts::EVICT, name).arg(id.to_string());
-        let (left, heard, last) = self.0.count(self.0.nodes.request(0..self.0.nodes.len(), call_node)).await;
-        if heard < quorum(self.0.nodes.len()) {
+        let (left, replied, last) =
+            self.0.count(self.0.nodes.request(0..self.0.nodes.len(), call_node)).await;
+        if replied < quorum(self.0.nodes.len()) {
             return Err(last.map_or_else(
                 || no_majority("evict a claim", None),
                 |cause| error(ENGINE, "evict a claim", cause),
@@ -385,14 +387,14 @@ impl Race for RedLock {
 }
 
 impl Inner {
-    /// How many nodes say 1, how many say anything, and the last failure. Returns when a majority has said 1, and
+    /// How many nodes reply 1, how many reply at all, and the last error. Returns when a majority has replied 1, and
     /// lets the others go on alone.
     async fn count(&self, mut replies: Replies<Value>) -> (usize, usize, Option<RedisError>) {
-        let (mut yes, mut heard, mut last) = (0, 0, None);
+        let (mut yes, mut replied, mut last) = (0, 0, None);
         while let Some((_, reply)) = replies.next().await {
             match reply {
                 Ok(reply) => {
-                    heard += 1;
+                    replied += 1;
                     yes += usize::from(integer(&reply) == Some(1));
                 }
                 Err(error) => last = Some(error),
@@ -401,7 +403,7 @@ impl Inner {
                 break;
             }
         }
-        (yes, heard, last)
+        (yes, replied, last)
     }
 
     /// Passes a wake on that reached nobody.

@@ -116,22 +116,33 @@ struct Modelled {
     demand: Demand,
 }
 
-/// A demand of the shape, at random.
-fn demand(shape: Shape) -> Demand {
-    match shape {
-        Shape::ReadWrite if rand::random_bool(0.5) => Demand::Exclusive,
-        Shape::ReadWrite => Demand::Shared,
-        Shape::Permits { of } => Demand::Permits { want: rand::random_range(1..=of), of },
+/// Numbers that look random and are the same in every run (splitmix64).
+struct Generator(u64);
+
+impl Generator {
+    fn below(&mut self, limit: u32) -> u32 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) as u32 % limit
+    }
+
+    fn demand(&mut self, shape: Shape) -> Demand {
+        match shape {
+            Shape::ReadWrite if self.below(2) == 0 => Demand::Exclusive,
+            Shape::ReadWrite => Demand::Shared,
+            Shape::Permits { of } => Demand::Permits { want: 1 + self.below(of), of },
+        }
     }
 }
 
 /// The script's copy of the rule grants just what the core's does: after every step, to every claim of a queue.
-async fn compare(queue: &RedisQueue, shape: Shape, steps: usize) {
+async fn compare(queue: &RedisQueue, shape: Shape, numbers: &mut Generator) {
     let mut model: Vec<Modelled> = Vec::new();
-    for _ in 0..steps {
-        match rand::random_range(0..10) {
+    for _ in 0..40 {
+        match numbers.below(10) {
             0..6 => {
-                let claim = claim(demand(shape));
+                let claim = claim(numbers.demand(shape));
                 let ahead: u64 = model.iter().map(|ahead| ahead.demand.weight()).sum();
                 let fits = grant::fits(ahead, claim.demand.weight(), claim.demand.limit());
                 let joined = queue.join(&claim).await.unwrap();
@@ -139,7 +150,7 @@ async fn compare(queue: &RedisQueue, shape: Shape, steps: usize) {
                 model.push(Modelled { demand: claim.demand, claim });
             }
             6..9 if !model.is_empty() => {
-                let left = model.remove(rand::random_range(0..model.len()));
+                let left = model.remove(numbers.below(model.len() as u32) as usize);
                 assert_eq!(queue.leave(&left.claim).await.unwrap(), Left::Left);
             }
             _ => {
@@ -179,11 +190,12 @@ async fn compare(queue: &RedisQueue, shape: Shape, steps: usize) {
 async fn the_script_grants_by_the_same_rule_as_the_core() {
     let redis = Redis::start();
     let queue = queue(&redis).await;
+    let mut numbers = Generator(14);
     for round in 0..60 {
         let shape = match round % 4 {
             0 => Shape::ReadWrite,
             of => Shape::Permits { of: 2 * of - 1 },
         };
-        compare(&queue, shape, 40).await;
+        compare(&queue, shape, &mut numbers).await;
     }
 }

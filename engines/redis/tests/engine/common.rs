@@ -30,7 +30,7 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
 }
 
-/// Asks again and again until it is so.
+/// Polls until the condition holds.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
     soon(what, async {
         while !condition().await {

@@ -1,4 +1,4 @@
-//! The engine on real servers: everything that the conformance suite does not ask of every engine.
+//! The engine on real servers: everything that the conformance suite does not check on every engine.
 
 mod common;
 mod connections;

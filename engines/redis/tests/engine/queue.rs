@@ -1,7 +1,7 @@
 //! The style 'queue' on one server: the whole contract of the queue, and what it costs.
 
 use crate::common::{calls, direct, engine, keeper, soon, try_keeper, until, waiters};
-use lockkeeper_core::{Demand, State};
+use lockkeeper_core::{Demand, Error, State};
 use lockkeeper_testkit::{Proxy, Redis};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;

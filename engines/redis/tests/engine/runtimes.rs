@@ -1,4 +1,4 @@
-//! Connections and the runtimes that drive them: see the cases, which are those of every server.
+//! Connections and the runtimes that use them: see the cases, which are those of every server.
 
 // A connection that breaks costs no lock here, so the case of its loss is not for us.
 #[allow(dead_code)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 const TASKS: usize = 64;
 const STYLES: [&str; 2] = ["queue", "plain"];
 
-/// Its TTL is so long that nothing here is set right by an expiry.
+/// Its TTL is longer than the test, so that no expiry hides a fault.
 async fn patient_keeper(redis: &Redis, style: &str) -> Keeper {
     try_keeper(&format!("{}?style={style}", redis.url()), Duration::from_secs(120)).await.unwrap()
 }
@@ -59,7 +59,7 @@ async fn a_lock_that_is_held_or_broken_does_not_hold_up_the_others() {
         for _ in 0..3 {
             let tried = join_all((0..TASKS).map(async |number| keeper.mutex(name(number)).try_lock().await));
             let mut guards = Vec::new();
-            for (number, tried) in soon("all have an answer", tried).await.into_iter().enumerate() {
+            for (number, tried) in soon("all have a reply", tried).await.into_iter().enumerate() {
                 match number {
                     HELD => assert!(tried.unwrap().is_none(), "{style}"),
                     BROKEN => assert!(matches!(tried, Err(Error::Engine { .. })), "{style}: {tried:?}"),
@@ -75,11 +75,11 @@ async fn a_lock_that_is_held_or_broken_does_not_hold_up_the_others() {
 }
 
 #[tokio::test]
-async fn what_differs_in_kind_goes_apart_and_each_gets_what_it_asked_for() {
+async fn each_task_gets_the_demand_that_it_requested() {
     let redis = Redis::start();
     let keeper = patient_keeper(&redis, "queue").await;
     for _ in 0..3 {
-        let asked = join_all((0..TASKS).map(async |number| {
+        let requested = join_all((0..TASKS).map(async |number| {
             let name = name(number);
             match number % 3 {
                 0 => keeper.mutex(name).lock().await,
@@ -88,7 +88,7 @@ async fn what_differs_in_kind_goes_apart_and_each_gets_what_it_asked_for() {
             }
             .unwrap()
         }));
-        let guards = soon("all are granted", asked).await;
+        let guards = soon("all are granted", requested).await;
         let all = keeper.inspect("own/").await.unwrap();
         for (number, guard) in guards.iter().enumerate() {
             let lock = all.iter().find(|lock| lock.name == name(number)).unwrap();
@@ -102,7 +102,7 @@ async fn what_differs_in_kind_goes_apart_and_each_gets_what_it_asked_for() {
     }
 }
 
-/// However far an ask has come when its task is dropped, the lock is free in the end, long before it could expire.
+/// However far a request has come when its task is dropped, the lock is free in the end, long before it could expire.
 async fn dropped_at_any_moment(redis: &Redis, style: &str) {
     let keeper = patient_keeper(redis, style).await;
     for round in 0..60 {
@@ -124,7 +124,7 @@ async fn dropped_at_any_moment(redis: &Redis, style: &str) {
 }
 
 #[tokio::test]
-async fn a_dropped_ask_leaves_nothing_behind() {
+async fn a_dropped_request_leaves_nothing_behind() {
     let redis = Redis::start();
     for style in STYLES {
         dropped_at_any_moment(&redis, style).await;
@@ -132,7 +132,7 @@ async fn a_dropped_ask_leaves_nothing_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dropped_ask_leaves_nothing_behind_on_several_threads() {
+async fn a_dropped_request_leaves_nothing_behind_on_several_threads() {
     let redis = Redis::start();
     for style in STYLES {
         dropped_at_any_moment(&redis, style).await;

@@ -56,7 +56,7 @@ async fn a_user_with_just_the_named_permissions_can_lock() {
     }
 }
 
-/// Locks and unlocks until told to stop; the tokens of all workers in the order of their grants.
+/// Locks and unlocks until it has enough tokens or is aborted; the tokens of all workers in the order of their grants.
 async fn work(keeper: lockkeeper_core::Keeper, tokens: Arc<Mutex<Vec<u64>>>, until_tokens: usize) {
     loop {
         // While the master changes there may be errors: that is what they are for.

@@ -55,7 +55,7 @@ async fn a_refused_vote_leaves_nothing_behind_anywhere() {
     assert!(one.mutex("refused").try_lock().await.unwrap().is_none());
     for node in &nodes[3..] {
         let mut direct = direct(node).await;
-        // A node whose vote was not waited for is told to forget it, too, and that is not waited for, either.
+        // A node whose vote was not waited for gets a leave, too, and that is not waited for, either.
         soon("nothing is left at the node", async {
             let mut there = true;
             while there {
@@ -111,7 +111,7 @@ async fn forget(parameters: &str, ttl: Duration) -> (State, bool) {
     nodes[2].restart();
     nodes[1].kill();
     nodes[1].restart();
-    let next = soon("somebody gets it at last", async {
+    let next = soon("the other one gets it", async {
         loop {
             if let Ok(guard) = other.mutex("forgotten").lock().await {
                 return guard;
@@ -129,7 +129,7 @@ async fn a_node_that_forgot_is_not_used_until_what_it_forgot_has_expired() {
     assert!(token_grew);
 }
 
-/// The known danger, if one insists: this must break.
+/// The known danger without the delay: this must break.
 #[tokio::test]
 async fn without_the_delay_a_node_that_forgot_lets_in_a_second_one() {
     let (state, _) = forget("restart_delay=0s", Duration::from_secs(20)).await;

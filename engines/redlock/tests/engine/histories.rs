@@ -15,7 +15,7 @@ const LOCKS: u32 = 2;
 /// How many nodes are killed, one after the other.
 const KILLS: usize = 4;
 
-/// Asks for a lock, holds it for a while and gives it back, and records all of it.
+/// Requests a lock, holds it for a while and gives it back, and records all of it.
 async fn turn(keeper: &Keeper, recorder: &Recorder, client: u32) {
     let (lock, writes, hold_ms) = {
         let mut random = rand::rng();
@@ -29,13 +29,13 @@ async fn turn(keeper: &Keeper, recorder: &Recorder, client: u32) {
     let demand = if writes { Demand::Exclusive } else { Demand::Shared };
     let story = recorder.asks(client, lock, demand);
     let name = keeper.rwlock(format!("history/{lock}"));
-    let patience = 2 * TTL;
-    let asked = if writes { name.write_within(patience).await } else { name.read_within(patience).await };
-    story.gets(asked, tokio::time::sleep(Duration::from_millis(hold_ms))).await;
+    let limit = 2 * TTL;
+    let guard = if writes { name.write_within(limit).await } else { name.read_within(limit).await };
+    story.gets(guard, tokio::time::sleep(Duration::from_millis(hold_ms))).await;
 }
 
 /// Kills one node after the other, which forgets everything, and stops another meanwhile: never more than a minority.
-async fn trouble(nodes: &[Redis]) {
+async fn faults(nodes: &[Redis]) {
     for round in 0..KILLS {
         let (killed, stopped) = (&nodes[round % nodes.len()], &nodes[(round + 2) % nodes.len()]);
         killed.kill();
@@ -63,7 +63,7 @@ async fn histories_hold_while_nodes_are_killed_stopped_and_restarted_without_the
             }
         }));
     }
-    trouble(&nodes).await;
+    faults(&nodes).await;
     over.store(true, SeqCst);
     for client in clients {
         tokio::time::timeout(Duration::from_secs(30), client).await.expect("no client is stuck").unwrap();

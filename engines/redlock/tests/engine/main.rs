@@ -1,4 +1,4 @@
-//! RedLock on real servers: everything that the conformance suite does not ask of every engine.
+//! RedLock on real servers: everything that the conformance suite does not check on every engine.
 
 mod common;
 mod faults;
