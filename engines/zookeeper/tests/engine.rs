@@ -12,6 +12,8 @@ mod herd;
 mod interop;
 #[path = "engine/locks.rs"]
 mod locks;
+#[path = "engine/restart.rs"]
+mod restart;
 #[path = "engine/runtimes.rs"]
 mod runtimes;
 #[path = "engine/sessions.rs"]
