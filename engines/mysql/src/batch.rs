@@ -64,7 +64,11 @@ impl Writer {
             let settings = Arc::clone(&settings);
             async move {
                 let pool = Pool::open(settings).await?;
-                let joins = Joins { pool: pool.clone(), join_one: texts.join.replace("{rows}", texts.row).into(), texts };
+                let joins = Joins {
+                    pool: pool.clone(),
+                    join_one: texts.join.replace("{rows}", texts.row).into(),
+                    texts,
+                };
                 let leaves = Leaves { pool: pool.clone(), texts };
                 Ok(Self {
                     pool,
@@ -208,7 +212,8 @@ impl Joins {
         let row = |joining: &Arc<Joining>| keys::fill(self.texts.row, &(self.texts.values)(joining));
         let rows: Vec<String> = in_order.iter().map(row).collect();
         let join = self.texts.join.replace("{rows}", &rows.join(","));
-        let joined = fill(self.texts.joined, in_order.iter().map(|joining| (&joining.claim.name, joining.claim.id)));
+        let joined =
+            fill(self.texts.joined, in_order.iter().map(|joining| (&joining.claim.name, joining.claim.id)));
         let work: Work<(Vec<(String, u64)>, u64)> = several(format!("{join};\n{joined}"));
         // The joins are over when the request is, not when somebody stops waiting for it.
         let work: Work<(Vec<(String, u64)>, u64)> = Box::new(move |conn| {
@@ -252,7 +257,8 @@ impl Batch for Leaves {
 
 impl Leaves {
     async fn one(&self, leaving: &Leaving) -> Result<bool> {
-        let (text, params) = (self.texts.leave, (leaving.name.as_str().as_bytes().to_vec(), leaving.id.to_string()));
+        let (text, params) =
+            (self.texts.leave, (leaving.name.as_str().as_bytes().to_vec(), leaving.id.to_string()));
         let work: Work<bool> = Box::new(move |conn| {
             let params = params.clone();
             Box::pin(async move {
@@ -265,7 +271,8 @@ impl Leaves {
 
     /// Those that had a row, and have left.
     async fn many(&self, leavings: &[Leaving]) -> Result<HashSet<ClaimId>> {
-        let statements = fill(self.texts.leave_many, leavings.iter().map(|leaving| (&leaving.name, leaving.id)));
+        let statements =
+            fill(self.texts.leave_many, leavings.iter().map(|leaving| (&leaving.name, leaving.id)));
         let (rows, _) = self.pool.run("free locks", several::<String>(statements)).await?;
         Ok(rows.iter().filter_map(|id| id.parse().ok()).collect())
     }

@@ -92,7 +92,8 @@ impl Settings {
         }
         address.finish()?;
         let times = HeldTimes::for_ttl(ttl);
-        let held = HELD.replace("{server}", &times.server.to_string()).replace("{wait}", &times.wait.to_string());
+        let held =
+            HELD.replace("{server}", &times.server.to_string()).replace("{wait}", &times.wait.to_string());
         Ok(Self {
             held: driver.clone().setup(SETUP.lines().chain([held.as_str()]).collect()).into(),
             driver: driver.setup(SETUP.lines().collect()).into(),
@@ -144,7 +145,10 @@ mod tests {
         for ttl in [100, 999, 1000, 1001, 2000, 10_000, 30_000, 3_600_000].map(Duration::from_millis) {
             let times = HeldTimes::for_ttl(ttl);
             assert!(Duration::from_secs(times.server) >= ttl + Duration::from_secs(2), "{ttl:?}");
-            assert!(Duration::from_secs(times.server) < ttl + Duration::from_secs(3), "{ttl:?}: known and near");
+            assert!(
+                Duration::from_secs(times.server) < ttl + Duration::from_secs(3),
+                "{ttl:?}: known and near"
+            );
             assert!((1..=10).contains(&times.wait), "{ttl:?}");
         }
     }

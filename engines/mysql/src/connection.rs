@@ -182,7 +182,8 @@ pub(crate) async fn open(settings: &Settings, options: &Opts) -> Result<(Guarded
 
 /// Whether GET_LOCK frees the user lock that the session has, so that two could hold.
 fn is_too_old(version: &str, is_mariadb: bool) -> bool {
-    let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut numbers =
+        version.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0);
     [next(), next(), next()] < if is_mariadb { [10, 0, 2] } else { [5, 7, 5] }
 }

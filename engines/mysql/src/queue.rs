@@ -7,8 +7,8 @@ use crate::error::ENGINE;
 use crate::view::{ListRow, claim_row};
 use crate::{QUEUE, keys, wake};
 use lockkeeper_core::{
-    Abilities, Ahead, Claim, ClaimId, Clock, Connections, Demand, Error, Joined, Kept, Left, LockName, LockView,
-    Place, Queue, Renewal, Result, Shape, Token, background, grant,
+    Abilities, Ahead, Claim, ClaimId, Clock, Connections, Demand, Error, Joined, Kept, Left, LockName,
+    LockView, Place, Queue, Renewal, Result, Shape, Token, background, grant,
 };
 use lockkeeper_sql_common::{Seen, Waiter, Waiters, lock_views};
 use mysql_async::prelude::Queryable;
@@ -83,7 +83,12 @@ impl TableQueue {
         let (wake_lock, limit) = (wake::name(), settings.limits.request);
         let tasks = background::handle();
         tasks.spawn(wake::listen(settings, wake_lock.clone(), Arc::clone(&waiters), Arc::clone(&woken)));
-        tasks.spawn(look_when_woken(Arc::clone(&connections), wake_lock.clone(), Arc::clone(&waiters), woken));
+        tasks.spawn(look_when_woken(
+            Arc::clone(&connections),
+            wake_lock.clone(),
+            Arc::clone(&waiters),
+            woken,
+        ));
         tasks.spawn(look_after(Arc::clone(&connections), Arc::clone(&waiters)));
         tasks.spawn(clean(Arc::clone(&connections), Arc::clone(&waiters)));
         let (under_way, contended) = (UnderWay::default(), Contended::default());
@@ -299,7 +304,11 @@ async fn look_when_woken(
     }
 }
 
-async fn look_for_fitting(connections: &Connections<Writer>, wake_lock: &str, waiters: &Waiters) -> Result<()> {
+async fn look_for_fitting(
+    connections: &Connections<Writer>,
+    wake_lock: &str,
+    waiters: &Waiters,
+) -> Result<()> {
     let waiting = waiters.waiting();
     if waiting.is_empty() {
         return Ok(());

@@ -6,8 +6,8 @@ use crate::config::Settings;
 use crate::connection::{Work, first_row, rows, statement};
 use crate::keys;
 use lockkeeper_core::{
-    Abilities, Answer, Claim, ClaimId, Clock, Connections, Grant, Holder, Kept, Left, LockName, LockView, Race,
-    Renewal, Result, Token, background,
+    Abilities, Answer, Claim, ClaimId, Clock, Connections, Grant, Holder, Kept, Left, LockName, LockView,
+    Race, Renewal, Result, Token, background,
 };
 use lockkeeper_sql_common::{ClaimRow, Lookout, lock_views};
 use mysql_async::Value;

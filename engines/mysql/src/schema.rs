@@ -32,7 +32,11 @@ fn statements(text: &str) -> Vec<String> {
 }
 
 /// Creates or migrates the tables and procedures; needs no right to create if they are current. Says what the server is.
-pub(crate) async fn create(settings: Arc<Settings>, style: &'static str, text: &'static str) -> Result<Server> {
+pub(crate) async fn create(
+    settings: Arc<Settings>,
+    style: &'static str,
+    text: &'static str,
+) -> Result<Server> {
     let (mut conn, server) = open(&settings, &settings.driver).await?;
     let found = run(&settings, &mut conn, "look for the tables", found(style)).await?;
     if Schema::compare(ENGINE, found, VERSION)? == Schema::Current {
@@ -64,7 +68,9 @@ fn found(style: &'static str) -> Work<Option<i64>> {
     Box::new(move |conn| {
         Box::pin(async move {
             match conn.exec_first(FOUND, (style,)).await {
-                Err(mysql_async::Error::Server(error)) if [NOT_ALLOWED, NO_TABLE].contains(&error.code) => Ok(None),
+                Err(mysql_async::Error::Server(error)) if [NOT_ALLOWED, NO_TABLE].contains(&error.code) => {
+                    Ok(None)
+                }
                 outcome => outcome,
             }
         })

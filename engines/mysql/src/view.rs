@@ -113,7 +113,9 @@ impl Holders {
 async fn clean(holders: Weak<Holders>) {
     loop {
         tokio::time::sleep(crate::CLEAN_EVERY.mul_f64(rand::random_range(0.01..1.0))).await;
-        let Some(holders) = holders.upgrade().filter(|holders| !holders.is_closed.load(SeqCst)) else { return };
+        let Some(holders) = holders.upgrade().filter(|holders| !holders.is_closed.load(SeqCst)) else {
+            return;
+        };
         if let Err(error) = holders.run("remove idle rows", statement(holders.texts.clean, ())).await {
             tracing::debug!(%error, "could not remove idle rows");
         }

@@ -58,7 +58,11 @@ async fn renewals_go_on_when_their_connection_is_half_open() {
             let held = keeper.mutex("renewed").lock().await.expect(style);
             // Until the renewals have a connection.
             tokio::time::sleep(TTL).await;
-            if server_learns { proxy.half_open_for_clients() } else { proxy.half_open() }
+            if server_learns {
+                proxy.half_open_for_clients()
+            } else {
+                proxy.half_open()
+            }
             let start = Instant::now();
             while start.elapsed() < TTL * 3 {
                 assert_ne!(held.state(), State::Lost, "{style} after {:?}", start.elapsed());
@@ -82,7 +86,7 @@ async fn a_half_open_holder_knows_before_the_next_one_holds() {
         proxy.half_open();
         let next = tokio::time::timeout(Duration::from_secs(30), near.mutex("silent").lock()).await;
         let state = held.state();
-        next.unwrap_or_else(|_| panic!("{style}: it stays locked")).expect(style);
+        let _next = next.unwrap_or_else(|_| panic!("{style}: it stays locked")).expect(style);
         assert_ne!(state, State::Held, "{style}");
         // It finds its way back.
         far.mutex("silent/other").lock().await.expect(style).release().await.expect(style);
