@@ -1,4 +1,4 @@
--- Which claims of this keeper fit now: all that a rung bell can mean.
+-- Which claims of this keeper fit now: all that a wake can mean.
 SELECT id, ahead FROM (
     SELECT id, bell, weight, room,
         CAST(SUM(weight) OVER (PARTITION BY name ORDER BY place ROWS UNBOUNDED PRECEDING) - weight AS SIGNED) AS ahead

@@ -1,4 +1,4 @@
--- Law 2: a claim that has expired is not renewed, even if nobody has removed it yet. A claim that stands alone may move to the
+-- Law 2: a claim that has expired is not renewed, even if nobody has removed it yet. A claim in the lock's row may move to the
 -- queue meanwhile, but not back: it is found in one of the two, and in one transaction only once.
 START TRANSACTION;
 UPDATE lockkeeper_locks FORCE INDEX (PRIMARY) SET expires_at = SYSDATE(6) + INTERVAL {ttl_us} MICROSECOND

@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS lockkeeper_claims (
     -- The number of permits there are, or 0 for a mutex or read-write lock.
     permits BIGINT NOT NULL,
     holder TEXT CHARACTER SET utf8mb4 NOT NULL,
-    -- The user lock that the keeper's sleeping connection has: where to ring when the claim fits.
+    -- The user lock of the keeper's connection that waits: whose query to kill when the claim fits.
     bell VARCHAR(64) CHARACTER SET ascii NOT NULL,
     joined_at DATETIME(6) NOT NULL,
     expires_at DATETIME(6) NOT NULL,
@@ -45,8 +45,8 @@ CREATE TABLE IF NOT EXISTS lockkeeper_claims (
 
 DELIMITER //
 
--- Wakes the keepers in the list. A keeper's bell is a user lock held by a connection that sleeps: a killed
--- query is a rung bell. The lock proves that the connection is the right one, whatever was restarted.
+-- Wakes the keepers in the list. Each is a user lock, held by a connection whose query waits: to kill that query wakes
+-- the keeper. The lock proves that the connection is the right one, whatever was restarted.
 DROP PROCEDURE IF EXISTS lockkeeper_ring //
 CREATE PROCEDURE lockkeeper_ring(p_bells TEXT)
 SQL SECURITY INVOKER
@@ -65,7 +65,7 @@ BEGIN
     END WHILE;
 END //
 
--- The bells of those claims that fit now and did not fit while `p_freed` more stood before `p_from` (Law 10).
+-- The wake locks of those claims that fit now and did not fit while `p_freed` more stood before `p_from` (Law 10).
 -- Holders are a prefix of the queue, so it ends at the first claim that does not fit.
 DROP PROCEDURE IF EXISTS lockkeeper_fitting //
 CREATE PROCEDURE lockkeeper_fitting(p_name VARBINARY(640), p_from BIGINT, p_freed BIGINT, OUT o_bells TEXT)
@@ -156,7 +156,7 @@ BEGIN
         CAST(TIMESTAMPDIFF(MICROSECOND, SYSDATE(6), v_expiry) AS SIGNED) AS free_in_us, v_ruling AS ruling;
 END //
 
--- Removes the claim, wherever it stands, and rings for those who fit now. Says, too, whether the lock is free now.
+-- Removes the claim, wherever it stands, and wakes those that fit now. Says, too, whether the lock is free now.
 DROP PROCEDURE IF EXISTS lockkeeper_leave //
 CREATE PROCEDURE lockkeeper_leave(p_name VARBINARY(640), p_id CHAR(32) CHARACTER SET ascii)
 SQL SECURITY INVOKER
@@ -168,7 +168,7 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
 
     START TRANSACTION;
-    -- Two that leave at once would each still count the other, and ring for nobody.
+    -- Two that leave at once would each still count the other, and wake nobody.
     SELECT queued, id = p_id AND expires_at > '2000-01-01' INTO v_queued, v_alone
     FROM lockkeeper_locks WHERE name = p_name FOR UPDATE;
     IF v_alone THEN
@@ -192,7 +192,7 @@ BEGIN
     SELECT v_alone OR v_place IS NOT NULL AS left_it, v_last IS NULL AS is_free;
 END //
 
--- Lets a holder take less room and rings for those who fit now.
+-- Lets a holder take less room and wakes those that fit now.
 DROP PROCEDURE IF EXISTS lockkeeper_shrink //
 CREATE PROCEDURE lockkeeper_shrink(
     p_name VARBINARY(640), p_id CHAR(32) CHARACTER SET ascii, p_demand VARCHAR(32), p_weight BIGINT
@@ -223,7 +223,7 @@ BEGIN
     SELECT v_place IS NOT NULL AS shrunk;
 END //
 
--- Removes the expired claims of a lock and rings for those who fit now.
+-- Removes the expired claims of a lock and wakes those that fit now.
 DROP PROCEDURE IF EXISTS lockkeeper_sweep //
 CREATE PROCEDURE lockkeeper_sweep(p_name VARBINARY(640))
 SQL SECURITY INVOKER

@@ -173,7 +173,7 @@ async fn a_user_lock_is_taken_by_the_session_that_asks_and_by_no_other() {
     }
 }
 
-/// We reckon the name of a user lock ourselves; the procedures, and whoever looks at the server, do it there.
+/// We reckon the name of a user lock ourselves; the procedures do it in the server.
 #[tokio::test]
 async fn the_server_knows_a_user_lock_by_the_name_that_its_own_function_makes() {
     let server = MariaDb::start();
