@@ -208,17 +208,17 @@ fn each_alone(
 
 #[cfg(test)]
 mod tests {
+    use super::{CALM, Kind};
     use crate::config::Config;
     use crate::connection::{Database, Shared};
     use crate::row::SCHEMA;
     use crate::wake::Wakeup;
     use lockkeeper_core::address::Address;
     use rusqlite::Connection;
+    use std::pin::Pin;
     use std::sync::atomic::Ordering::SeqCst;
-    use std::task::Poll;
+    use std::task::{Context, Waker};
     use std::time::Duration;
-
-    use super::Kind;
 
     const LIMIT: Duration = Duration::from_secs(10);
 
@@ -227,7 +227,7 @@ mod tests {
         let url = format!("sqlite:{}?style=row", directory.path().join("locks.db").display());
         let config = Config::from(Address::parse(&url).unwrap()).unwrap();
         let database = Database::open(&config, &SCHEMA, LIMIT).unwrap();
-        database.shared.requests.contended.store(super::CALM, SeqCst);
+        database.shared.requests.contended.store(CALM, SeqCst);
         database
     }
 
@@ -242,6 +242,11 @@ mod tests {
         let mut statement =
             slot.as_ref().unwrap().prepare("SELECT style FROM lockkeeper_counter ORDER BY style").unwrap();
         statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    }
+
+    /// Sends a request that has to wait.
+    fn begin(request: &mut Pin<Box<impl Future>>) {
+        assert!(request.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
 
     const A: &str = "INSERT INTO lockkeeper_counter VALUES ('a', 0, 0, '', 1)";
@@ -266,13 +271,13 @@ mod tests {
             tokio::join!(write(&database, A), database.request("write", LIMIT, Kind::Transaction, second))
         };
         let mut both = Box::pin(both);
-        assert!(std::future::poll_fn(|cx| Poll::Ready(both.as_mut().poll(cx))).await.is_pending());
+        begin(&mut both);
         drop(held);
         let (first, second) = both.await;
         assert_eq!((first.unwrap(), second.unwrap()), (1, (1, false)));
         assert!(database.shared.requests.are_contended());
         write(&database, B).await.unwrap();
-        for _ in 1..super::CALM {
+        for _ in 1..CALM {
             assert!(database.shared.requests.are_contended());
             write(&database, "UPDATE lockkeeper_counter SET base = 0").await.unwrap();
         }
@@ -299,8 +304,8 @@ mod tests {
         let database = contended(&directory);
         let held = database.shared.connection();
         let mut given_up = Box::pin(write(&database, A));
-        let polled = std::future::poll_fn(|cx| Poll::Ready(given_up.as_mut().poll(cx))).await;
-        assert!(polled.is_pending() && !database.shared.requests.pending().is_empty());
+        begin(&mut given_up);
+        assert!(!database.shared.requests.pending().is_empty());
         drop(given_up);
         drop(held);
         write(&database, B).await.unwrap();

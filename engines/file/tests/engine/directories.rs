@@ -8,8 +8,8 @@ use std::process::Command;
 const USERS: [u32; 2] = [61_001, 61_002];
 const GROUP: u32 = 61_100;
 
-fn say(command: Command) -> String {
-    Helper::start(command).hear()
+fn outcome(command: Command) -> String {
+    Helper::start(command).receive()
 }
 
 /// The default directory of a throw-away user, or of the present one if only that can be had.
@@ -47,18 +47,18 @@ fn the_default_directory_is_the_same_whatever_the_environment() {
     let mut shell = default.program(&locks, &format!("hold-default {name}"));
     shell.env("XDG_RUNTIME_DIR", locks.outside()).env("HOME", locks.outside()).env("USER", "somebody");
     let mut holder = Helper::start(shell);
-    assert_eq!(holder.hear(), "waiting");
-    assert!(holder.hear().starts_with("held "));
+    assert_eq!(holder.receive(), "waiting");
+    assert!(holder.receive().starts_with("held "));
     for variable in ["XDG_RUNTIME_DIR", "TMPDIR", "HOME", "XDG_STATE_HOME"] {
         let mut cron = default.program(&locks, &format!("try-default {name}"));
         cron.env_remove("XDG_RUNTIME_DIR").env_remove("TMPDIR").env_remove("HOME");
-        assert_eq!(say(cron), "none", "without variables");
+        assert_eq!(outcome(cron), "none", "without variables");
         let mut other = default.program(&locks, &format!("try-default {name}"));
         other.env(variable, "/var");
-        assert_eq!(say(other), "none", "{variable}");
+        assert_eq!(outcome(other), "none", "{variable}");
     }
     holder.kill();
-    assert_eq!(say(default.program(&locks, &format!("try-default {name}"))), "granted");
+    assert_eq!(outcome(default.program(&locks, &format!("try-default {name}"))), "granted");
     if let Some(user) = default.0 {
         let made = std::fs::metadata(format!("/var/tmp/lockkeeper-{user}")).unwrap();
         assert_eq!(made.permissions().mode() & 0o7777, 0o700);
@@ -85,16 +85,16 @@ fn users_who_share_a_directory_by_its_mode_exclude_each_other() {
         };
         let [one, other] = USERS;
         let mut holder = Helper::start(user(one, "hold m"));
-        assert_eq!(holder.hear(), "waiting");
-        assert!(holder.hear().starts_with("held "));
-        assert_eq!(say(user(other, "try m")), "none", "{mode}");
+        assert_eq!(holder.receive(), "waiting");
+        assert!(holder.receive().starts_with("held "));
+        assert_eq!(outcome(user(other, "try m")), "none", "{mode}");
         let mut next = Helper::start(user(other, "hold m"));
-        assert_eq!(next.hear(), "waiting");
+        assert_eq!(next.receive(), "waiting");
         holder.kill();
-        assert!(next.hear().starts_with("held "), "a killed process of another user is in nobody's way");
-        assert_eq!(say(user(one, "try m")), "none", "{mode}");
+        assert!(next.receive().starts_with("held "), "a killed process of another user is in nobody's way");
+        assert_eq!(outcome(user(one, "try m")), "none", "{mode}");
         next.finish();
-        assert_eq!(say(user(one, "try m")), "granted", "{mode}");
+        assert_eq!(outcome(user(one, "try m")), "granted", "{mode}");
         assert_eq!(locks.leftovers(), [""; 0]);
     }
 }

@@ -5,9 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What a helper says that tries a lock once.
+/// The outcome of a helper that tries a lock once.
 fn tried(command: Command) -> String {
-    Helper::start(command).hear()
+    Helper::start(command).receive()
 }
 
 /// A file system of its own that can be filled, until it is dropped.
@@ -68,8 +68,8 @@ async fn a_limited_file_size_is_an_error_and_leaves_nothing_behind() {
     let locks = Locks::new();
     let mut shell = Command::new("sh");
     shell.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh"]);
-    let said = tried(wrapped(shell, &std::env::current_exe().unwrap(), "try m", &locks.url()));
-    assert!(said.contains("could not join the queue") && said.contains("File too large"), "{said}");
+    let reply = tried(wrapped(shell, &std::env::current_exe().unwrap(), "try m", &locks.url()));
+    assert!(reply.contains("could not join the queue") && reply.contains("File too large"), "{reply}");
     assert_eq!(locks.leftovers(), [""; 0]);
     let keeper = connect(&locks.url()).await;
     keeper.mutex("m").try_lock().await.unwrap().expect("a free lock").release().await.unwrap();
@@ -83,7 +83,7 @@ fn as_nobody() -> Command {
 #[tokio::test]
 async fn without_permission_there_is_a_clear_error() {
     let locks = Locks::new();
-    let said = if is_root() {
+    let reply = if is_root() {
         let keeper = connect(&locks.url()).await;
         keeper.mutex("m").lock().await.unwrap().release().await.unwrap();
         tried(wrapped(as_nobody(), &public_program(&locks), "try m", &locks.url()))
@@ -92,8 +92,8 @@ async fn without_permission_there_is_a_clear_error() {
         std::fs::set_permissions(locks.root(), std::fs::Permissions::from_mode(0o000)).unwrap();
         tried(program("try m", &locks.url()))
     };
-    assert!(said.starts_with("temporary=false") && said.contains("Permission denied"), "{said}");
-    assert!(said.contains(locks.root().to_str().unwrap()), "{said}");
+    assert!(reply.starts_with("temporary=false") && reply.contains("Permission denied"), "{reply}");
+    assert!(reply.contains(locks.root().to_str().unwrap()), "{reply}");
 }
 
 #[tokio::test]
@@ -112,8 +112,8 @@ async fn users_who_share_a_directory_exclude_each_other() {
     assert_eq!(tried(wrapped(as_nobody(), &helper, "try m", &url)), "granted");
     // A claim of the other user's, killed, is in nobody's way either.
     let mut holder = Helper::start(wrapped(as_nobody(), &helper, "hold m", &url));
-    assert_eq!(holder.hear(), "waiting");
-    assert!(holder.hear().starts_with("held "));
+    assert_eq!(holder.receive(), "waiting");
+    assert!(holder.receive().starts_with("held "));
     assert!(keeper.mutex("m").try_lock().await.unwrap().is_none());
     holder.kill();
     keeper.mutex("m").try_lock().await.unwrap().expect("a free lock").release().await.unwrap();
@@ -126,7 +126,7 @@ async fn without_file_descriptors_there_is_a_clear_error_and_holds_stay() {
     let keeper = connect(&locks.url()).await;
     let taken = keeper.mutex("taken").lock().await.unwrap();
     let mut helper = Helper::start(program("exhaust", &locks.url()));
-    assert_eq!(helper.hear(), "fine");
+    assert_eq!(helper.receive(), "fine");
     helper.finish();
     taken.release().await.unwrap();
     assert_eq!(locks.leftovers(), [""; 0]);
@@ -142,9 +142,9 @@ async fn without_watches_a_waiter_polls() {
     unshare.args(["--user", "--map-root-user", "sh", "-c", script, "sh"]);
     let command = wrapped(unshare, &std::env::current_exe().unwrap(), "hold m", &locks.url());
     let mut waiter = Helper::start(command);
-    assert_eq!(waiter.hear(), "waiting");
+    assert_eq!(waiter.receive(), "waiting");
     guard.release().await.unwrap();
-    assert!(waiter.hear().starts_with("held "));
+    assert!(waiter.receive().starts_with("held "));
     waiter.finish();
     assert_eq!(locks.leftovers(), [""; 0]);
 }

@@ -18,7 +18,7 @@ async fn a_process_killed_at_any_moment_leaves_no_ghost() {
     let mut rounds_with_a_dead_claim = 0;
     for pause in moments(300) {
         let mut helper = Helper::start(program("hammer 10000", &locks.url()));
-        assert_eq!(helper.hear(), "ready");
+        assert_eq!(helper.receive(), "ready");
         std::thread::sleep(pause);
         helper.kill();
         rounds_with_a_dead_claim += usize::from(!locks.leftovers().is_empty());
@@ -42,7 +42,7 @@ async fn a_process_stopped_at_any_moment_does_not_stop_the_others() {
     let ttl = Duration::from_secs(4);
     let keeper = Connect::to(locks.url()).ttl(ttl).connect().await.unwrap();
     let mut helper = Helper::start(program("hammer 200", &locks.url()));
-    assert_eq!(helper.hear(), "ready");
+    assert_eq!(helper.receive(), "ready");
     let mut last = Token(0);
     for pause in moments(40) {
         helper.signal(Signal::STOP);
@@ -66,7 +66,7 @@ fn many_processes_that_add_to_one_number_lose_no_addition() {
     let task = format!("count {}", number.display());
     let helpers: Vec<_> = (0..16).map(|_| Helper::start(program(&task, &locks.url()))).collect();
     for mut helper in helpers {
-        assert_eq!(helper.hear(), "done");
+        assert_eq!(helper.receive(), "done");
         helper.finish();
     }
     assert_eq!(std::fs::read_to_string(&number).unwrap(), "3200");
@@ -78,12 +78,12 @@ async fn when_the_holder_is_killed_the_first_waiter_is_next() {
     let locks = Locks::new();
     let keeper = connect(&locks.url()).await;
     let mut holder = Helper::start(program("hold m", &locks.url()));
-    assert_eq!(holder.hear(), "waiting");
-    assert!(holder.hear().starts_with("held "));
+    assert_eq!(holder.receive(), "waiting");
+    assert!(holder.receive().starts_with("held "));
     let mut waiters = Vec::new();
     for expected in 1..=5 {
         let mut waiter = Helper::start(program("hold m", &locks.url()));
-        assert_eq!(waiter.hear(), "waiting");
+        assert_eq!(waiter.receive(), "waiting");
         let queued = async {
             while keeper.inspect("m").await.unwrap()[0].waiters().count() < expected {
                 tokio::task::yield_now().await;
@@ -94,7 +94,7 @@ async fn when_the_holder_is_killed_the_first_waiter_is_next() {
     }
     holder.kill();
     for mut waiter in waiters {
-        assert!(waiter.hear().starts_with("held "));
+        assert!(waiter.receive().starts_with("held "));
         waiter.kill();
     }
     assert!(keeper.inspect("").await.unwrap().is_empty(), "a ghost is shown");

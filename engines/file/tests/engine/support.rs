@@ -108,13 +108,13 @@ impl Helper {
         Self { child, stdout }
     }
 
-    /// What it says next.
-    pub(crate) fn hear(&mut self) -> String {
+    /// The next message of the process.
+    pub(crate) fn receive(&mut self) -> String {
         loop {
             let mut line = String::new();
-            assert!(self.stdout.read_line(&mut line).unwrap() > 0, "the helper ended without a word");
-            if let Some((_, said)) = line.trim_end().split_once(MARK) {
-                return said.to_owned();
+            assert!(self.stdout.read_line(&mut line).unwrap() > 0, "the helper ended without a message");
+            if let Some((_, reply)) = line.trim_end().split_once(MARK) {
+                return reply.to_owned();
             }
         }
     }
@@ -146,7 +146,7 @@ impl Drop for Helper {
     }
 }
 
-fn say(text: impl std::fmt::Display) {
+fn report(text: impl std::fmt::Display) {
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "\n{MARK}{text}").unwrap();
     stdout.flush().unwrap();
@@ -175,7 +175,7 @@ fn the_helper() {
 /// Locks and releases without end.
 async fn hammer(url: &str, ttl_ms: u64) {
     let keeper = Connect::to(url).ttl(Duration::from_millis(ttl_ms)).connect().await.unwrap();
-    say("ready");
+    report("ready");
     loop {
         match keeper.mutex("m").lock().await {
             Ok(guard) => match guard.release().await {
@@ -197,29 +197,29 @@ async fn count(url: &str, file: &Path) {
         std::fs::write(file, (number + 1).to_string()).unwrap();
         guard.release().await.unwrap();
     }
-    say("done");
+    report("done");
 }
 
 /// Holds a lock until its input ends.
 async fn hold(url: &str, name: &str) {
     let keeper = connect(url).await;
-    say("waiting");
+    report("waiting");
     let guard = keeper.mutex(name).lock().await.unwrap();
-    say(format!("held {}", guard.token().unwrap()));
+    report(format!("held {}", guard.token().unwrap()));
     for _ in std::io::stdin().lines() {}
     guard.release().await.unwrap();
 }
 
-/// Tries once, and says what came of it.
+/// Tries once, and reports the outcome.
 async fn try_once(url: &str, name: &str) {
     let tried = async { connect_to(url).await?.mutex(name).try_lock().await };
     match tried.await {
         Ok(Some(guard)) => {
             guard.release().await.unwrap();
-            say("granted");
+            report("granted");
         }
-        Ok(None) => say("none"),
-        Err(error) => say(format!("temporary={} {error}", error.is_temporary())),
+        Ok(None) => report("none"),
+        Err(error) => report(format!("temporary={} {error}", error.is_temporary())),
     }
 }
 
@@ -248,5 +248,5 @@ async fn exhaust(url: &str) {
     assert!(keeper.mutex("taken").try_lock().await.unwrap().is_none());
     keeper.mutex("other").try_lock().await.unwrap().expect("a free lock").release().await.unwrap();
     held.release().await.unwrap();
-    say("fine");
+    report("fine");
 }
