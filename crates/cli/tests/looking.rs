@@ -426,7 +426,10 @@ fn holders_of_another_client_are_marked_everywhere() {
 /// As bash does: the words so far, and which one is being completed.
 fn completed(place: &Place, words: &[&str]) -> Vec<String> {
     let mut command = place.lockkeeper(["--", "lockkeeper"]);
-    command.args(words).env("LOCKKEEPER_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+    command
+        .args(words)
+        .env("LOCKKEEPER_COMPLETE", "bash")
+        .env("_CLAP_COMPLETE_INDEX", words.len().to_string());
     let output = command.env("_CLAP_IFS", "\n").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()

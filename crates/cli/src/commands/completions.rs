@@ -28,8 +28,13 @@ impl Completions {
         let shells = Shells::builtins();
         let shell = shells.completer(&name).ok_or_else(unknown)?;
         let mut script = Vec::new();
-        let written =
-            shell.write_registration(complete::VARIABLE, "lockkeeper", "lockkeeper", "lockkeeper", &mut script);
+        let written = shell.write_registration(
+            complete::VARIABLE,
+            "lockkeeper",
+            "lockkeeper",
+            "lockkeeper",
+            &mut script,
+        );
         written.map_err(|error| Failure::usage(error.to_string()))?;
         output::print(&String::from_utf8_lossy(&script))?;
         Ok(SUCCESS)
