@@ -201,3 +201,42 @@ fn a_missing_separator_is_suggested() {
     says(&place, &["run", "a"], 64, &["lockkeeper run a -- COMMAND"]);
     place.assert_empty();
 }
+
+/// A server of another kind: reads, and answers as HTTP servers do.
+fn http_server() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            std::thread::spawn(move || {
+                use std::io::{Read, Write};
+                let mut stream = stream.unwrap();
+                let _ = stream.read(&mut [0; 1024]);
+                let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+            });
+        }
+    });
+    port
+}
+
+#[test]
+fn connection_errors_name_the_server_and_what_was_expected_there() {
+    let place = Place::new();
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let http = http_server();
+    for (scheme, path, product) in [
+        ("redis", "", "Redis"),
+        ("postgres", "/shop", "PostgreSQL"),
+        ("mysql", "/shop", "MySQL or MariaDB"),
+        ("etcd", "", "etcd"),
+        ("zookeeper", "", "ZooKeeper"),
+    ] {
+        let url = format!("{scheme}://127.0.0.1:{unused}{path}");
+        let nothing = format!("nothing listens on 127.0.0.1:{unused} ({product} expected there)");
+        says(&place, &["-e", &url, "ls"], 69, &[&nothing]);
+        let url = format!("{scheme}://127.0.0.1:{http}{path}");
+        says(&place, &["-e", &url, "ls"], 69, &[&format!("127.0.0.1:{http} answers HTTP, not {product}")]);
+    }
+    let url = format!("redlock://127.0.0.1:{unused},127.0.0.1:{http},127.0.0.1:1");
+    says(&place, &["-e", &url, "ls"], 69, &["nothing listens on", "answers HTTP, not Redis", "127.0.0.1:1 "]);
+}

@@ -1,5 +1,6 @@
 //! From a URL to a keeper.
 
+use crate::diagnosis::Servers;
 use crate::engines;
 use lockkeeper_core::address::{Address, parse_duration};
 use lockkeeper_core::{Builder, DEFAULT_TTL, Engine, Keeper, Result};
@@ -76,7 +77,7 @@ impl Connect {
         self
     }
 
-    /// Who holds the locks, for people who look; `?holder=` in the URL.
+    /// Name shown to operators as the holder; `?holder=` in the URL.
     pub fn holder(mut self, holder: impl Into<String>) -> Self {
         self.holder = Some(holder.into());
         self
@@ -98,7 +99,7 @@ impl Connect {
     pub async fn connect(self) -> Result<Keeper> {
         let mut address = Address::parse(&self.url)?;
         let (ttl, builder) = self.settings(&mut address)?;
-        builder.build(engines::open(address, ttl).await?)
+        builder.build(open(address, ttl).await?)
     }
 
     /// Opens the engine alone, without a keeper: for tools that wrap or only look.
@@ -110,7 +111,7 @@ impl Connect {
     pub async fn engine(self) -> Result<Arc<dyn Engine>> {
         let mut address = Address::parse(&self.url)?;
         let (ttl, _) = self.settings(&mut address)?;
-        engines::open(address, ttl).await
+        open(address, ttl).await
     }
 
     fn settings(&self, address: &mut Address) -> Result<(Duration, Builder)> {
@@ -130,5 +131,14 @@ impl Connect {
             builder = builder.outage_limit(limit);
         }
         Ok((ttl, builder))
+    }
+}
+
+/// Opens the engine. An error of its servers says which they are and what was found there.
+async fn open(address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
+    let servers = Servers::of(&address);
+    match (engines::open(address, ttl).await, servers) {
+        (Err(error), Some(servers)) => Err(servers.explain(error).await),
+        (opened, _) => opened,
     }
 }

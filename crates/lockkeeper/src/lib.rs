@@ -20,6 +20,7 @@
 
 pub mod blocking;
 mod connect;
+mod diagnosis;
 mod engines;
 
 pub use connect::{Connect, connect, default_url};

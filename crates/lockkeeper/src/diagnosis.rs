@@ -1,0 +1,130 @@
+//! Why a connection failed: which servers were tried, and what answers there instead of the engine.
+
+use lockkeeper_core::Error;
+use lockkeeper_core::address::{Address, Host};
+use std::fmt;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// How long all of the diagnosis may take; without its result the error stays as it was.
+const LIMIT: Duration = Duration::from_secs(2);
+/// How long one server may take to accept a connection, or to send something.
+const STEP: Duration = Duration::from_millis(300);
+/// More servers than these are not tried.
+const SERVERS: usize = 5;
+
+/// An engine's error, with what was found at its servers.
+#[derive(Debug)]
+struct Diagnosis {
+    found: String,
+    source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+impl fmt::Display for Diagnosis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reason = self.source.to_string();
+        let lines: Vec<&str> = reason.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        write!(f, "{}: {}", self.found, lines.join("; "))
+    }
+}
+
+impl std::error::Error for Diagnosis {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.source)
+    }
+}
+
+/// What is expected at the servers of a URL: the name of the product, and its default port.
+fn expected(scheme: &str) -> Option<(&'static str, u16)> {
+    Some(match scheme {
+        "redis" | "rediss" | "redis+cluster" | "redlock" => ("Redis", 6379),
+        "redis+sentinel" => ("Redis Sentinel", 26379),
+        "postgres" | "postgresql" => ("PostgreSQL", 5432),
+        "mysql" | "mariadb" => ("MySQL or MariaDB", 3306),
+        "zookeeper" => ("ZooKeeper", 2181),
+        "etcd" | "etcds" => ("etcd", 2379),
+        _ => return None,
+    })
+}
+
+/// The servers of a URL, for an error of connecting to them.
+pub(crate) struct Servers {
+    product: &'static str,
+    names: Vec<String>,
+}
+
+impl Servers {
+    /// `None` for an engine without servers.
+    pub(crate) fn of(address: &Address) -> Option<Self> {
+        let (product, port) = expected(&address.scheme)?;
+        let local = [Host { name: "127.0.0.1".into(), port: None }];
+        let hosts = if address.hosts.is_empty() { &local[..] } else { &address.hosts };
+        Some(Self { product, names: hosts.iter().map(|host| host.with_port(port)).collect() })
+    }
+
+    /// The error, with what answers at the servers.
+    pub(crate) async fn explain(self, error: Error) -> Error {
+        let Error::Engine { engine, doing, temporary, source } = error else { return error };
+        // A server that refuses us by its own protocol is the right one; only Redis clients do not tell the two apart.
+        let found = if temporary || self.product.starts_with("Redis") {
+            self.look().await
+        } else {
+            Some(self.names.join(", "))
+        };
+        let source = match found {
+            Some(found) => Box::new(Diagnosis { found, source }),
+            None => source,
+        };
+        Error::Engine { engine, doing, temporary, source }
+    }
+
+    /// Looks at the servers on a thread of its own, since looking up a name blocks.
+    async fn look(self) -> Option<String> {
+        let (sender, found) = tokio::sync::oneshot::channel();
+        let look = move || {
+            let servers = self.names.iter().take(SERVERS).map(|name| verdict(name, self.product));
+            let _ = sender.send(servers.collect::<Vec<_>>().join(", "));
+        };
+        std::thread::Builder::new().name("lockkeeper-diagnosis".into()).spawn(look).ok()?;
+        tokio::time::timeout(LIMIT, found).await.ok()?.ok()
+    }
+}
+
+/// What is there, in a few words.
+fn verdict(server: &str, product: &str) -> String {
+    let Some(address) = server.to_socket_addrs().ok().and_then(|mut found| found.next()) else {
+        return format!("{server} has no address ({product} expected there)");
+    };
+    let mut stream = match TcpStream::connect_timeout(&address, STEP) {
+        Ok(stream) => stream,
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            return format!("nothing listens on {server} ({product} expected there)");
+        }
+        Err(_) => return format!("{server} does not accept connections ({product} expected there)"),
+    };
+    match protocol(&mut stream) {
+        Some(found) if !product.contains(found) => format!("{server} answers {found}, not {product}"),
+        _ => format!("{server} ({product} expected there)"),
+    }
+}
+
+/// The protocol of a server that speaks first, or answers a plain HTTP request in its own.
+fn protocol(stream: &mut TcpStream) -> Option<&'static str> {
+    stream.set_read_timeout(Some(STEP)).ok()?;
+    stream.set_write_timeout(Some(STEP)).ok()?;
+    let mut bytes = [0; 64];
+    let mut read = stream.read(&mut bytes).unwrap_or(0);
+    if read == 0 {
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").ok()?;
+        read = stream.read(&mut bytes).unwrap_or(0);
+    }
+    Some(match &bytes[..read] {
+        [b'H', b'T', b'T', b'P', b'/', ..] => "HTTP",
+        [b'S', b'S', b'H', b'-', ..] => "SSH",
+        [b'-' | b'+', b'A'..=b'Z', ..] => "Redis",
+        [0x15, 0x03, ..] => "TLS",
+        [_, _, 0, 0, 0x0a, ..] | [_, _, 0, 0, 0xff, ..] => "MySQL",
+        _ => return None,
+    })
+}
