@@ -104,7 +104,7 @@ fn takes(left: &AtomicUsize) -> bool {
     left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
 }
 
-impl lockkeeper::engine::sealed::Sealed for Faulty {}
+impl lockkeeper_core::engine::sealed::Sealed for Faulty {}
 
 impl Engine for Faulty {
     fn abilities(&self) -> Abilities {
