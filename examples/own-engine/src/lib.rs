@@ -22,11 +22,15 @@ pub const ABILITIES: Abilities = Abilities::new("table", "plain", "table:").push
 pub fn register() -> Result<()> {
     lockkeeper::register("table", |address: Address, _ttl| async move {
         address.finish()?;
-        Ok(Arc::new(RaceEngine(Arc::clone(&TABLE))) as Arc<dyn Engine>)
+        Ok(Arc::new(RaceEngine(TableEngine)) as Arc<dyn Engine>)
     })
 }
 
-static TABLE: LazyLock<Arc<Table>> = LazyLock::default();
+/// All keepers of this process share one table.
+static TABLE: LazyLock<Table> = LazyLock::new(Table::default);
+
+/// The engine: the verbs of `Race` on the table.
+struct TableEngine;
 
 /// The locks that are held, by name.
 #[derive(Default)]
@@ -64,7 +68,7 @@ impl Table {
     }
 }
 
-impl Race for Arc<Table> {
+impl Race for TableEngine {
     fn abilities(&self) -> Abilities {
         ABILITIES
     }
@@ -79,7 +83,7 @@ impl Race for Arc<Table> {
 
     async fn attempt(&self, claim: &Claim) -> Result<Answer> {
         let now = Clock::Boot.now();
-        let mut holds = self.holds(now);
+        let mut holds = TABLE.holds(now);
         if let Some(hold) = holds.get_mut(&claim.name) {
             // Law 4: a second attempt of the same claim finds its own hold.
             if hold.claim.id == claim.id {
@@ -89,17 +93,18 @@ impl Race for Arc<Table> {
             return Ok(Answer::Busy { free_in: Some(hold.expires_at.since(now)) });
         }
         // Law 8: one counter for all locks grows with every grant.
-        let mut last = self.last_token.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = TABLE.last_token.lock().unwrap_or_else(PoisonError::into_inner);
         *last += 1;
-        let hold = Hold { claim: claim.clone(), token: Token(*last), since: now, expires_at: now.plus(claim.ttl) };
+        let hold =
+            Hold { claim: claim.clone(), token: Token(*last), since: now, expires_at: now.plus(claim.ttl) };
         holds.insert(claim.name.clone(), hold);
         Ok(Answer::Granted(Grant { token: Token(*last) }))
     }
 
     async fn changed(&self, claim: &Claim, free_in: Option<Duration>) -> Result<()> {
-        let freed = self.freed.notified();
+        let freed = TABLE.freed.notified();
         // What left between the attempt and this line sent no message that we could have received.
-        if !self.holds(Clock::Boot.now()).contains_key(&claim.name) {
+        if !TABLE.holds(Clock::Boot.now()).contains_key(&claim.name) {
             return Ok(());
         }
         let _ = tokio::time::timeout(free_in.unwrap_or(claim.ttl), freed).await;
@@ -108,7 +113,7 @@ impl Race for Arc<Table> {
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
         let now = Clock::Boot.now();
-        let (mut holds, mut dead) = (self.holds(now), Vec::new());
+        let (mut holds, mut dead) = (TABLE.holds(now), Vec::new());
         for renewal in renewals {
             match holds.get_mut(&renewal.claim.name).filter(|hold| hold.claim.id == renewal.claim.id) {
                 Some(hold) => hold.expires_at = now.plus(renewal.ttl),
@@ -119,12 +124,12 @@ impl Race for Arc<Table> {
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
-        Ok(if self.remove(&claim.name, claim.id) { Left::Left } else { Left::NotThere })
+        Ok(if TABLE.remove(&claim.name, claim.id) { Left::Left } else { Left::NotThere })
     }
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
         let now = Clock::Boot.now();
-        let holds = self.holds(now);
+        let holds = TABLE.holds(now);
         let listed = holds.iter().filter(|(name, _)| name.as_str().starts_with(prefix)).take(at_most);
         let view = |(name, hold): (&LockName, &Hold)| LockView {
             name: name.to_string(),
@@ -143,7 +148,7 @@ impl Race for Arc<Table> {
     }
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
-        Ok(self.remove(name, id))
+        Ok(TABLE.remove(name, id))
     }
 
     async fn close(&self) {}
