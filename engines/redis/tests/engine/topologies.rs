@@ -93,9 +93,13 @@ async fn work_goes_on_through_a_failover_and_tokens_grow() {
     .await
     .unwrap();
     until("they work on", async || count() > before + 100).await;
-    let mut after = direct(sentinel.master_port()).await;
-    let keys: Vec<String> = redis::cmd("KEYS").arg("*failover*").query_async(&mut after).await.unwrap();
-    assert!(!keys.is_empty(), "they work at the new master");
+    let after = direct(sentinel.master_port()).await;
+    until("they work at the new master", async || {
+        let mut keys = redis::cmd("KEYS");
+        let keys: Vec<String> = keys.arg("*failover*").query_async(&mut after.clone()).await.unwrap();
+        !keys.is_empty()
+    })
+    .await;
     tasks.iter().for_each(|task| task.abort());
     let tokens = tokens.lock().unwrap();
     assert!(tokens.is_sorted_by(|one, next| one < next), "tokens grow across the failover");
