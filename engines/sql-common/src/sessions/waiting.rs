@@ -1,4 +1,4 @@
-//! One wait for a session lock: in the server, and on the house runtime for a waiter that may go away.
+//! One wait for a session lock: in the server, and on the background runtime for a waiter that may go away.
 
 use super::{Connection, Connections, Inner, lock};
 use lockkeeper_core::{Claim, ClaimId, Error, LockName, Result, Token, background};
@@ -43,7 +43,7 @@ impl<S: Connections> Drop for Settled<S> {
     }
 }
 
-/// The wait itself, on the house runtime: when the waiter is gone, the wait is ended in the server.
+/// The wait itself, on the background runtime: when the waiter is gone, the wait is ended in the server.
 pub(super) async fn wait<S: Connections>(
     inner: Arc<Inner<S>>,
     claim: Claim,
