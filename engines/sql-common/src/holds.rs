@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 pub struct Hold<C> {
     /// The claim.
     pub id: ClaimId,
-    /// Who stands behind it.
+    /// Shown to operators as the holder.
     pub holder: Arc<Holder>,
     /// The connection which holds it, once chosen.
     pub connection: Option<Arc<C>>,
@@ -24,7 +24,7 @@ pub struct Hold<C> {
     pub since: Moment,
     /// Until when it holds unless it is renewed: a keeper that hangs must not hold for ever.
     pub expires_at: Moment,
-    /// Somebody ends it.
+    /// It is being ended.
     is_ending: bool,
 }
 
@@ -39,13 +39,13 @@ struct Entry<C> {
     hold: Option<Hold<C>>,
     /// One of our waiters stands for all of them at the server.
     represented: bool,
-    /// What those who wait listen to, if anybody does.
-    bell: Option<Arc<Notify>>,
+    /// What wakes those that wait, if any do.
+    wake: Option<Arc<Notify>>,
 }
 
 impl<C> Default for Entry<C> {
     fn default() -> Self {
-        Self { hold: None, represented: false, bell: None }
+        Self { hold: None, represented: false, wake: None }
     }
 }
 
@@ -63,7 +63,7 @@ pub enum Reserved<C> {
 /// What a waiter does.
 #[derive(Debug)]
 pub enum Role {
-    /// Waits until the bell rings.
+    /// Waits until it is notified.
     Listen(Arc<Notify>),
     /// Waits at the server for all waiters of this process.
     Represent,
@@ -94,7 +94,7 @@ impl<C> Ending<'_, C> {
 impl<C> Drop for Ending<'_, C> {
     fn drop(&mut self) {
         if !self.is_done
-            && let Some(hold) = find(&mut self.holds.book(), self.name, self.id)
+            && let Some(hold) = find(&mut self.holds.entries(), self.name, self.id)
         {
             hold.is_ending = false;
         }
@@ -105,35 +105,35 @@ impl<C> Drop for Ending<'_, C> {
 /// The map.
 #[derive(Debug)]
 pub struct Holds<C> {
-    book: Mutex<HashMap<LockName, Entry<C>>>,
-    /// Rings for those who want to end what somebody else was ending.
+    entries: Mutex<HashMap<LockName, Entry<C>>>,
+    /// Notifies those that want to end what another was ending.
     ended: Notify,
 }
 
 impl<C> Default for Holds<C> {
     fn default() -> Self {
-        Self { book: Mutex::default(), ended: Notify::new() }
+        Self { entries: Mutex::default(), ended: Notify::new() }
     }
 }
 
 fn find<'a, C>(
-    book: &'a mut HashMap<LockName, Entry<C>>,
+    entries: &'a mut HashMap<LockName, Entry<C>>,
     name: &LockName,
     id: ClaimId,
 ) -> Option<&'a mut Hold<C>> {
-    book.get_mut(name)?.hold.as_mut().filter(|hold| hold.id == id)
+    entries.get_mut(name)?.hold.as_mut().filter(|hold| hold.id == id)
 }
 
 impl<C> Holds<C> {
-    fn book(&self) -> MutexGuard<'_, HashMap<LockName, Entry<C>>> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entries(&self) -> MutexGuard<'_, HashMap<LockName, Entry<C>>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reserves the lock for this claim, which will take it on this connection if it is chosen already. It stays reserved
     /// until [`remove`](Self::remove), and its TTL counts from here: what the claim is trusted for began before.
     pub fn reserve(&self, claim: &Claim, connection: Option<&Arc<C>>) -> Reserved<C> {
-        let mut book = self.book();
-        let entry = book.entry(claim.name.clone()).or_default();
+        let mut entries = self.entries();
+        let entry = entries.entry(claim.name.clone()).or_default();
         let hold = entry.hold.get_or_insert_with(|| fresh(claim));
         if hold.id != claim.id {
             return Reserved::Busy;
@@ -148,20 +148,20 @@ impl<C> Holds<C> {
 
     /// Enters the connection on which a reserved claim will be taken; `false` if it has been removed in the meantime.
     pub fn choose(&self, claim: &Claim, connection: &Arc<C>) -> bool {
-        let mut book = self.book();
-        let hold = find(&mut book, &claim.name, claim.id);
+        let mut entries = self.entries();
+        let hold = find(&mut entries, &claim.name, claim.id);
         hold.map(|hold| hold.connection = Some(Arc::clone(connection))).is_some()
     }
 
     /// Enters the token of a claim that holds now; `false` if it has been removed in the meantime.
     pub fn granted(&self, claim: &Claim, token: Token) -> bool {
-        find(&mut self.book(), &claim.name, claim.id).map(|hold| hold.token = Some(token)).is_some()
+        find(&mut self.entries(), &claim.name, claim.id).map(|hold| hold.token = Some(token)).is_some()
     }
 
     /// Enters what a representative got while it waited.
     pub fn enter_taken(&self, claim: &Claim, connection: &Arc<C>, token: Token) -> bool {
-        let mut book = self.book();
-        let entry = book.entry(claim.name.clone()).or_default();
+        let mut entries = self.entries();
+        let entry = entries.entry(claim.name.clone()).or_default();
         if entry.hold.is_some() {
             return false;
         }
@@ -176,13 +176,13 @@ impl<C> Holds<C> {
     pub async fn end<'a>(&'a self, name: &'a LockName, id: ClaimId) -> Option<Ending<'a, C>> {
         loop {
             let ended = {
-                let mut book = self.book();
-                let hold = find(&mut book, name, id)?;
+                let mut entries = self.entries();
+                let hold = find(&mut entries, name, id)?;
                 if !std::mem::replace(&mut hold.is_ending, true) {
                     let (connection, is_held) = (hold.connection.clone(), hold.token.is_some());
                     return Some(Ending { holds: self, name, id, is_done: false, connection, is_held });
                 }
-                // From here on it hears, so that an end between this look and the wait is not missed.
+                // From here on it is notified, so that an end between this look and the wait is not missed.
                 self.ended.notified()
             };
             ended.await;
@@ -191,35 +191,35 @@ impl<C> Holds<C> {
 
     /// Whether this claim holds or has reserved the lock.
     pub fn contains(&self, name: &LockName, id: ClaimId) -> bool {
-        find(&mut self.book(), name, id).is_some()
+        find(&mut self.entries(), name, id).is_some()
     }
 
     /// Keeps a hold for this long from now on; its connection, or `None` if it is not there.
     pub fn renew(&self, claim: &Claim, ttl: Duration) -> Option<Arc<C>> {
-        let mut book = self.book();
-        let hold = find(&mut book, &claim.name, claim.id)?;
+        let mut entries = self.entries();
+        let hold = find(&mut entries, &claim.name, claim.id)?;
         hold.expires_at = Clock::Boot.now().plus(ttl);
         hold.connection.clone()
     }
 
     /// Ends a hold or a reservation, and wakes one who waits for it.
     pub fn remove(&self, name: &LockName, id: ClaimId) -> bool {
-        let mut book = self.book();
-        let hash_map::Entry::Occupied(mut line) = book.entry(name.clone()) else { return false };
-        if line.get().hold.as_ref().is_none_or(|hold| hold.id != id) {
+        let mut entries = self.entries();
+        let hash_map::Entry::Occupied(mut occupied) = entries.entry(name.clone()) else { return false };
+        if occupied.get().hold.as_ref().is_none_or(|hold| hold.id != id) {
             return false;
         }
-        line.get_mut().hold = None;
-        settle(line);
+        occupied.get_mut().hold = None;
+        settle(occupied);
         true
     }
 
     /// What a waiter is to do.
     pub fn role(&self, name: &LockName) -> Role {
-        let mut book = self.book();
-        let entry = book.entry(name.clone()).or_default();
+        let mut entries = self.entries();
+        let entry = entries.entry(name.clone()).or_default();
         if entry.hold.is_some() || entry.represented {
-            return Role::Listen(Arc::clone(entry.bell.get_or_insert_default()));
+            return Role::Listen(Arc::clone(entry.wake.get_or_insert_default()));
         }
         entry.represented = true;
         Role::Represent
@@ -227,17 +227,17 @@ impl<C> Holds<C> {
 
     /// The representative stops, with or without the lock.
     pub fn stop_representing(&self, name: &LockName) {
-        let mut book = self.book();
-        if let hash_map::Entry::Occupied(mut line) = book.entry(name.clone()) {
-            line.get_mut().represented = false;
-            settle(line);
+        let mut entries = self.entries();
+        if let hash_map::Entry::Occupied(mut occupied) = entries.entry(name.clone()) {
+            occupied.get_mut().represented = false;
+            settle(occupied);
         }
     }
 
     /// Every hold there is.
     pub fn all(&self) -> Vec<(LockName, Hold<C>)> {
-        let book = self.book();
-        let holds = book.iter().filter_map(|(name, entry)| Some((name.clone(), entry.hold.clone()?)));
+        let entries = self.entries();
+        let holds = entries.iter().filter_map(|(name, entry)| Some((name.clone(), entry.hold.clone()?)));
         holds.collect()
     }
 }
@@ -256,16 +256,16 @@ fn fresh<C>(claim: &Claim) -> Hold<C> {
 }
 
 /// Wakes the next waiter of a lock that nobody here holds or stands for; forgets a lock without users.
-fn settle<C>(line: hash_map::OccupiedEntry<'_, LockName, Entry<C>>) {
-    let entry = line.get();
+fn settle<C>(occupied: hash_map::OccupiedEntry<'_, LockName, Entry<C>>) {
+    let entry = occupied.get();
     if entry.hold.is_some() || entry.represented {
         return;
     }
-    if let Some(bell) = &entry.bell {
-        bell.notify_one();
-        if Arc::strong_count(bell) > 1 {
+    if let Some(wake) = &entry.wake {
+        wake.notify_one();
+        if Arc::strong_count(wake) > 1 {
             return;
         }
     }
-    line.remove();
+    occupied.remove();
 }

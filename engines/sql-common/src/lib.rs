@@ -1,4 +1,4 @@
-//! What lockkeeper's database engines share: the book of waiters, the listing of claims, time limits.
+//! What lockkeeper's database engines share: claims that wait, the listing of claims, time limits.
 
 mod holds;
 mod limits;

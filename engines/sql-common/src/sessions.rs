@@ -350,11 +350,11 @@ impl<S: Connections> Race for Sessions<S> {
         };
         match connection.take(claim).await {
             Ok(Some(token)) => {
-                let line = connection.lifeline().clone();
+                let lifeline = connection.lifeline().clone();
                 if !inner.holds.granted(claim, token) {
                     return Err(claim.gone());
                 }
-                Ok(Answer::GrantedOn(Grant { token }, line))
+                Ok(Answer::GrantedOn(Grant { token }, lifeline))
             }
             Ok(None) => {
                 inner.holds.remove(&claim.name, claim.id);
@@ -372,9 +372,9 @@ impl<S: Connections> Race for Sessions<S> {
 
     async fn changed(&self, claim: &Claim, _: Option<Duration>) -> Result<()> {
         match self.0.holds.role(&claim.name) {
-            Role::Listen(bell) => {
+            Role::Listen(wake) => {
                 let pause = self.0.limits.look.mul_f64(rand::random_range(1.0..2.0));
-                let _ = tokio::time::timeout(pause, bell.notified()).await;
+                let _ = tokio::time::timeout(pause, wake.notified()).await;
                 Ok(())
             }
             Role::Represent => self.0.represent(claim).await,

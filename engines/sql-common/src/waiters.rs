@@ -1,4 +1,4 @@
-//! The book of a keeper's claims that wait: messages and looks are written into it, waits read it.
+//! A keeper's claims that wait: messages and looks are entered here, and waits read them.
 //!
 //! One look per pace serves all waiters of a keeper, whatever their number (Law 10).
 
@@ -29,7 +29,7 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// The weight ahead as last heard of.
+    /// The weight ahead as last known.
     pub fn ahead(&self) -> Ahead {
         Ahead(self.ahead.load(SeqCst))
     }
@@ -57,10 +57,10 @@ pub struct Seen {
     pub free_in: Option<Duration>,
 }
 
-/// The book.
+/// The claims of a keeper.
 #[derive(Debug)]
 pub struct Waiters {
-    book: Mutex<HashMap<ClaimId, Arc<Waiter>>>,
+    claims: Mutex<HashMap<ClaimId, Arc<Waiter>>>,
     /// When the next look is due, in nanoseconds on the boot clock.
     looks_at: AtomicU64,
     sooner: Notify,
@@ -72,10 +72,10 @@ pub struct Waiters {
 const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 
 impl Waiters {
-    /// An empty book, looked after at this pace.
+    /// Without claims; looks come at this pace.
     pub fn new(pace: Duration) -> Self {
         Self {
-            book: Mutex::default(),
+            claims: Mutex::default(),
             looks_at: AtomicU64::new(u64::MAX),
             sooner: Notify::new(),
             pace,
@@ -83,15 +83,15 @@ impl Waiters {
         }
     }
 
-    fn book(&self) -> MutexGuard<'_, HashMap<ClaimId, Arc<Waiter>>> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn claims(&self) -> MutexGuard<'_, HashMap<ClaimId, Arc<Waiter>>> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Enters a claim before its join is sent, so that a message that comes right after it is not missed.
     /// `link` chooses a connection for a claim that is new.
     pub fn enter(&self, claim: &Claim, link: impl FnOnce() -> usize) -> Arc<Waiter> {
-        let mut book = self.book();
-        let waiter = book.entry(claim.id).or_insert_with(|| {
+        let mut claims = self.claims();
+        let waiter = claims.entry(claim.id).or_insert_with(|| {
             Arc::new(Waiter {
                 id: claim.id,
                 name: claim.name.clone(),
@@ -109,12 +109,12 @@ impl Waiters {
 
     /// The entry of a claim.
     pub fn find(&self, id: ClaimId) -> Option<Arc<Waiter>> {
-        self.book().get(&id).cloned()
+        self.claims().get(&id).cloned()
     }
 
     /// Forgets a claim: it has left, or never was at the engine.
     pub fn forget(&self, id: ClaimId) {
-        self.book().remove(&id);
+        self.claims().remove(&id);
     }
 
     /// The claim has to wait: from now on it is looked after, first when a claim ahead may expire.
@@ -166,7 +166,7 @@ impl Waiters {
 
     /// The claims to look for.
     pub fn waiting(&self) -> Vec<Arc<Waiter>> {
-        self.book().values().filter(|waiter| waiter.waits.load(SeqCst)).cloned().collect()
+        self.claims().values().filter(|waiter| waiter.waits.load(SeqCst)).cloned().collect()
     }
 
     /// Writes down what a look for these claims found: those it did not find are gone.
@@ -183,7 +183,7 @@ impl Waiters {
         }
     }
 
-    /// Resolves when a look is due, and puts the next one a pace later; `false` when the book is closed.
+    /// Resolves when a look is due, and puts the next one a pace later; `false` when it is closed.
     pub async fn due(&self) -> bool {
         loop {
             if self.closed.load(SeqCst) {
