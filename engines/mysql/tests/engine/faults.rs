@@ -1,7 +1,10 @@
 //! Connections on which nothing arrives any more, and what becomes of locks, waiters and renewals.
 
 use lockkeeper::{Connect, Keeper, State};
+use lockkeeper_core::background;
 use lockkeeper_testkit::{MariaDb, Proxy};
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Opts};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -111,5 +114,45 @@ async fn requests_that_were_given_up_hold_up_nobody() {
         tokio::time::timeout(Duration::from_secs(20), pair).await.expect(style).expect(style);
         println!("{style}: {:?}", start.elapsed());
         keeper.close().await;
+    }
+}
+
+/// A holder that cannot probe, such as a stopped process, does not say Held when the server has freed its lock. What cannot
+/// probe is the background of a process of its own, since other tests need theirs.
+#[test]
+fn trust_ends_before_the_server_frees_the_lock() {
+    let this = std::env::current_exe().expect("the path of this program");
+    let arguments = ["--ignored", "--exact", "faults::trust_ends_while_the_background_is_blocked"];
+    let status = std::process::Command::new(this).args(arguments).status().expect("a process");
+    assert!(status.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "blocks the background of the process; the test above runs it"]
+async fn trust_ends_while_the_background_is_blocked() {
+    let server = MariaDb::start();
+    let takes = [
+        "SELECT token FROM lockkeeper_sessions WHERE name = 'lockkeeper/paused' FOR UPDATE",
+        "SELECT GET_LOCK('lk:lockkeeper/lockkeeper/paused', 30)",
+    ];
+    for (style, take) in HELD.into_iter().zip(takes) {
+        let keeper = keeper(&server.url(), style).await;
+        let held = keeper.mutex("paused").lock().await.expect(style);
+        let mut next = Conn::new(Opts::from_url(&server.url()).expect("a URL")).await.expect("a connection");
+        next.query_drop("START TRANSACTION").await.expect("a transaction");
+        tokio::time::sleep(TTL / 4).await;
+        let blocked = background::handle().spawn(async { std::thread::sleep(SERVER_LIMIT * 2) });
+        let start = Instant::now();
+        let taken: Option<u64> = next.query_first(take).await.expect(style);
+        assert_eq!(
+            (held.state(), taken.is_some()),
+            (State::Lost, true),
+            "{style} after {:?}",
+            start.elapsed()
+        );
+        println!("{style}: freed after {:?}", start.elapsed());
+        assert!(start.elapsed() < SERVER_LIMIT + TTL, "{style}: {:?}", start.elapsed());
+        drop(next);
+        blocked.await.expect("no panic");
     }
 }

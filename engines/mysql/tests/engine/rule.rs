@@ -44,7 +44,9 @@ async fn the_copies_in_sql_agree_with_the_core() {
             assert_eq!(*ahead, weights[..found(id)].iter().sum::<u64>(), "seed {seed}: {weights:?}");
         }
         // Whom a leave wakes: those that fit now and did not before.
-        conn.query_drop("UPDATE lockkeeper_claims SET bell = CONV(id, 16, 10)").await.expect("a wake lock each");
+        conn.query_drop("UPDATE lockkeeper_claims SET bell = CONV(id, 16, 10)")
+            .await
+            .expect("a wake lock each");
         let gone = random.random_range(0..weights.len());
         let place = gone * 10 + 10;
         conn.exec_drop("DELETE FROM lockkeeper_claims WHERE place = ?", (place,)).await.expect("a leave");
