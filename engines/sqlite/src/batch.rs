@@ -125,6 +125,10 @@ impl Requests {
         self.contended.load(SeqCst) > 0
     }
 
+    pub(crate) fn are_none(&self) -> bool {
+        self.pending().is_empty()
+    }
+
     /// Appends a request. Its result comes over the channel; a request whose receiver is dropped before it was begun is
     /// never served, so a leave that is sent after a dropped join cannot be overtaken by it (Law 4).
     pub(crate) fn add<T: Send + 'static>(&self, kind: Kind, work: impl Work<T>) -> oneshot::Receiver<Sql<T>> {
@@ -138,8 +142,11 @@ impl Requests {
         let mut pending = self.pending();
         pending.retain(|request| !request.is_cancelled());
         let count = AT_MOST.min(pending.len());
-        let contended = if count > 1 { CALM } else { self.contended.load(SeqCst).saturating_sub(1) };
-        self.contended.store(contended, SeqCst);
+        match count {
+            0 => {}
+            1 => self.contended.store(self.contended.load(SeqCst).saturating_sub(1), SeqCst),
+            _ => self.contended.store(CALM, SeqCst),
+        }
         pending.drain(..count).collect()
     }
 

@@ -172,8 +172,11 @@ impl Shared {
         None
     }
 
-    /// Serves a batch of requests. On the engine's thread.
+    /// Serves a batch of requests. On the engine's thread, once for each request; earlier calls may have served it.
     fn serve_pending(&self) {
+        if self.requests.are_none() {
+            return;
+        }
         let mut tries = 0;
         while !self.connection().as_ref().is_none_or(|connection| serve_next(connection, self)) {
             self.is_locked.store(true, Relaxed);
