@@ -5,6 +5,27 @@ use crate::error::LostReason;
 use std::fmt::Display;
 use std::time::Duration;
 
+/// A keeper starts: describes all metrics, and registers the counters, so that a recorder shows them as zero before
+/// the first event. An alert on losses needs a value to compare with.
+pub(crate) fn starting() {
+    const COUNTERS: [(&str, &str); 6] = [
+        ("lockkeeper_granted_total", "Claims that were granted."),
+        ("lockkeeper_not_granted_total", "Tries and timed waits that ended without the lock."),
+        ("lockkeeper_renewals_total", "Claims that were renewed."),
+        ("lockkeeper_near_misses_total", "Renewals with less than a third of the TTL left."),
+        ("lockkeeper_renewal_failures_total", "Rounds of renewals that failed and were retried."),
+        ("lockkeeper_lost_total", "Holds and places in a queue that were lost; not leases that ended."),
+    ];
+    for (name, meaning) in COUNTERS {
+        metrics::describe_counter!(name, meaning);
+        metrics::counter!(name).increment(0);
+    }
+    let wait = "Time from the request to the grant, or to giving up.";
+    metrics::describe_histogram!("lockkeeper_wait_seconds", metrics::Unit::Seconds, wait);
+    let hold = "Time from the grant to the end of the hold.";
+    metrics::describe_histogram!("lockkeeper_hold_seconds", metrics::Unit::Seconds, hold);
+}
+
 /// A claim is about to be sent. The span covers everything until it is granted or given up.
 pub(crate) fn claiming(claim: &Claim) -> tracing::Span {
     tracing::debug!(lock = %claim.name, claim = %claim.id, demand = %claim.demand, "claiming");
@@ -38,11 +59,11 @@ pub(crate) fn released(claim: &Claim, token: Token, held: Duration) {
     metrics::histogram!("lockkeeper_hold_seconds").record(held);
 }
 
-/// A claim was renewed; a near miss if less than a third of its TTL was left.
-pub(crate) fn renewed(claim: &Claim, left: Duration) {
+/// A claim was renewed; a near miss if less than a third of its TTL was left, unless its lease ends then by plan.
+pub(crate) fn renewed(claim: &Claim, left: Duration, lease_ends: bool) {
     tracing::trace!(lock = %claim.name, claim = %claim.id, left_ms = left.as_millis() as u64, "renewed");
     metrics::counter!("lockkeeper_renewals_total").increment(1);
-    if left < claim.ttl / 3 {
+    if left < claim.ttl / 3 && !lease_ends {
         tracing::info!(lock = %claim.name, claim = %claim.id, left_ms = left.as_millis() as u64, "a renewal came late");
         metrics::counter!("lockkeeper_near_misses_total").increment(1);
     }
@@ -56,6 +77,10 @@ pub(crate) fn renewal_failed(claims: usize, error: &dyn Display) {
 
 /// A hold or a place in the queue was lost.
 pub(crate) fn lost(claim: &Claim, reason: LostReason) {
+    if reason == LostReason::LeaseEnded {
+        tracing::debug!(lock = %claim.name, claim = %claim.id, "lease ended");
+        return;
+    }
     tracing::warn!(lock = %claim.name, claim = %claim.id, %reason, "lost");
     metrics::counter!("lockkeeper_lost_total").increment(1);
 }
