@@ -104,6 +104,7 @@ impl Builder {
     /// [`Error::Invalid`] for a TTL the engine does not take, a bad namespace or an overlong holder text.
     pub fn build(self, engine: Arc<dyn Engine>) -> Result<Keeper> {
         self.check(&engine.abilities())?;
+        telemetry::starting();
         let (clock, ttl) = (engine.clock(), engine.ttl(self.ttl));
         let place = match clock {
             Clock::Boot => Place::Background,

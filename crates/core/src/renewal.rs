@@ -181,7 +181,9 @@ impl Rounds {
             if dead.contains(&life.claim.id) {
                 self.finish(life, LostReason::Gone);
             } else {
-                telemetry::renewed(&life.claim, life.deadline().since(now));
+                let left = life.deadline().since(now);
+                let lease_ends = life.lease_left().is_some_and(|lease| lease <= left);
+                telemetry::renewed(&life.claim, left, lease_ends);
                 // A renewal requests less only when a fixed lease ends sooner, which ends the trust by itself.
                 life.confirmed(as_of, life.claim.ttl);
             }

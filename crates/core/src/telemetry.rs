@@ -5,6 +5,29 @@ use crate::error::LostReason;
 use std::fmt::Display;
 use std::time::Duration;
 
+/// A keeper starts: describes all metrics, and registers the counters, so that a recorder shows them as zero before
+/// the first event. An alert on losses needs a value to compare with.
+#[cfg(feature = "metrics")]
+pub(crate) fn starting() {
+    const COUNTERS: [(&str, &str); 7] = [
+        ("lockkeeper_granted_total", "Claims that were granted."),
+        ("lockkeeper_not_granted_total", "Tries and timed waits that ended without the lock."),
+        ("lockkeeper_joined_again_total", "Waits that lost their claim and joined again at the back."),
+        ("lockkeeper_renewals_total", "Claims that were renewed."),
+        ("lockkeeper_near_misses_total", "Renewals with less than a third of the TTL left."),
+        ("lockkeeper_renewal_failures_total", "Rounds of renewals that failed and were retried."),
+        ("lockkeeper_lost_total", "Holds that were lost; not leases that ended."),
+    ];
+    for (name, meaning) in COUNTERS {
+        metrics::describe_counter!(name, meaning);
+        metrics::counter!(name).increment(0);
+    }
+    let wait = "Time from the request to the grant, or to giving up.";
+    metrics::describe_histogram!("lockkeeper_wait_seconds", metrics::Unit::Seconds, wait);
+    let hold = "Time from the grant to the end of the hold.";
+    metrics::describe_histogram!("lockkeeper_hold_seconds", metrics::Unit::Seconds, hold);
+}
+
 #[cfg(feature = "metrics")]
 fn count(counter: &'static str) {
     metrics::counter!(counter).increment(1);
@@ -14,6 +37,9 @@ fn count(counter: &'static str) {
 fn record(histogram: &'static str, value: Duration) {
     metrics::histogram!(histogram).record(value);
 }
+
+#[cfg(not(feature = "metrics"))]
+pub(crate) fn starting() {}
 
 #[cfg(not(feature = "metrics"))]
 fn count(_counter: &'static str) {}
@@ -60,11 +86,11 @@ pub(crate) fn released(claim: &Claim, token: Token, held: Duration) {
     record("lockkeeper_hold_seconds", held);
 }
 
-/// A claim was renewed; a near miss if less than a third of its TTL was left.
-pub(crate) fn renewed(claim: &Claim, left: Duration) {
+/// A claim was renewed; a near miss if less than a third of its TTL was left, unless its lease ends then by plan.
+pub(crate) fn renewed(claim: &Claim, left: Duration, lease_ends: bool) {
     tracing::trace!(lock = %claim.name, claim = %claim.id, left_ms = left.as_millis() as u64, "renewed");
     count("lockkeeper_renewals_total");
-    if left < claim.ttl / 3 {
+    if left < claim.ttl / 3 && !lease_ends {
         tracing::info!(lock = %claim.name, claim = %claim.id, left_ms = left.as_millis() as u64, "a renewal came late");
         count("lockkeeper_near_misses_total");
     }
@@ -78,6 +104,10 @@ pub(crate) fn renewal_failed(claims: usize, error: &dyn Display) {
 
 /// A hold or a place in the queue was lost.
 pub(crate) fn lost(claim: &Claim, reason: LostReason) {
+    if reason == LostReason::LeaseEnded {
+        tracing::debug!(lock = %claim.name, claim = %claim.id, "lease ended");
+        return;
+    }
     tracing::warn!(lock = %claim.name, claim = %claim.id, %reason, "lost");
     count("lockkeeper_lost_total");
 }

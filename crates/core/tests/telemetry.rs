@@ -47,9 +47,13 @@ impl Counts {
 }
 
 impl Recorder for Counts {
-    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_counter(&self, name: KeyName, _: Option<Unit>, _: SharedString) {
+        self.0.lock().unwrap().insert(format!("help {}", name.as_str()), 1);
+    }
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, name: KeyName, _: Option<Unit>, _: SharedString) {
+        self.0.lock().unwrap().insert(format!("help {}", name.as_str()), 1);
+    }
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         Counter::from_arc(self.one(key))
     }
@@ -85,4 +89,46 @@ fn every_transition_is_counted() {
     assert!(counts.of("lockkeeper_renewals_total") >= 2);
     assert!(counts.of("lockkeeper_renewal_failures_total") >= 1);
     assert_eq!(counts.of("lockkeeper_lost_total"), 1);
+}
+
+const COUNTERS: [&str; 6] = [
+    "lockkeeper_granted_total",
+    "lockkeeper_not_granted_total",
+    "lockkeeper_renewals_total",
+    "lockkeeper_near_misses_total",
+    "lockkeeper_renewal_failures_total",
+    "lockkeeper_lost_total",
+];
+
+#[test]
+fn every_metric_has_a_help_text_and_counters_are_zero_from_the_start() {
+    let counts = Counts::default();
+    metrics::with_local_recorder(&counts, || Keeper::builder().build(Memory::engine()).unwrap());
+    let seen = counts.0.lock().unwrap();
+    for name in COUNTERS {
+        assert_eq!(seen.get(name), Some(&0), "{name}");
+        assert!(seen.contains_key(&format!("help {name}")), "{name}");
+    }
+    for name in ["lockkeeper_wait_seconds", "lockkeeper_hold_seconds"] {
+        assert!(seen.contains_key(&format!("help {name}")), "{name}");
+    }
+}
+
+#[test]
+fn a_lease_that_ends_by_plan_is_no_loss_and_no_near_miss() {
+    let counts = Counts::default();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    metrics::with_local_recorder(&counts, || {
+        runtime.block_on(async {
+            let locks = Memory::on_tokio_clock();
+            let keeper = Keeper::builder().build(locks.connect()).unwrap();
+            let lease = Duration::from_secs(11);
+            let guard = keeper.mutex("m").lease(lease).lock().await.unwrap();
+            guard.lost().await;
+        });
+    });
+    assert!(counts.of("lockkeeper_renewals_total") >= 3, "one of them just before the end");
+    assert_eq!(counts.of("lockkeeper_near_misses_total"), 0);
+    assert_eq!(counts.of("lockkeeper_lost_total"), 0);
 }

@@ -104,6 +104,7 @@ fn verdict(server: &str, product: &str) -> String {
         Err(_) => return format!("{server} does not accept connections ({product} expected there)"),
     };
     match protocol(&mut stream) {
+        Some("TLS") => format!("{server} speaks TLS ({product} expected there)"),
         Some(found) if !product.contains(found) => format!("{server} answers {found}, not {product}"),
         _ => format!("{server} ({product} expected there)"),
     }
@@ -114,12 +115,17 @@ fn protocol(stream: &mut TcpStream) -> Option<&'static str> {
     stream.set_read_timeout(Some(STEP)).ok()?;
     stream.set_write_timeout(Some(STEP)).ok()?;
     let mut bytes = [0; 64];
-    let mut read = stream.read(&mut bytes).unwrap_or(0);
-    if read == 0 {
-        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").ok()?;
-        read = stream.read(&mut bytes).unwrap_or(0);
+    let read = stream.read(&mut bytes).unwrap_or(0);
+    let mut reply = bytes[..read].to_vec();
+    if reply.is_empty() {
+        stream.write_all(b"GET /version HTTP/1.0\r\n\r\n").ok()?;
+        // What has come when the time is over is kept.
+        let _ = stream.take(1024).read_to_end(&mut reply);
     }
-    Some(match &bytes[..read] {
+    let says = |word: &[u8]| reply.windows(word.len()).any(|part| part == word);
+    Some(match &reply[..] {
+        [b'H', b'T', b'T', b'P', b'/', ..] if says(b"etcdserver") => "etcd",
+        [b'H', b'T', b'T', b'P', b'/', ..] if says(b"HTTPS server") => "TLS",
         [b'H', b'T', b'T', b'P', b'/', ..] => "HTTP",
         [b'S', b'S', b'H', b'-', ..] => "SSH",
         [b'-' | b'+', b'A'..=b'Z', ..] => "Redis",
@@ -127,4 +133,42 @@ fn protocol(stream: &mut TcpStream) -> Option<&'static str> {
         [_, _, 0, 0, 0x0a, ..] | [_, _, 0, 0, 0xff, ..] => "MySQL",
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that answers everything like this, or speaks first.
+    fn server(first: &'static [u8], answer: &'static [u8]) -> String {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let name = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(first).unwrap();
+            let _ = stream.read(&mut [0; 64]);
+            let _ = stream.write_all(answer);
+        });
+        name
+    }
+
+    #[test]
+    fn a_server_of_another_kind_is_recognised() {
+        let judged = |first, answer, product| {
+            let server = server(first, answer);
+            verdict(&server, product).replace(&server, "S")
+        };
+        let etcd = b"HTTP/1.0 200 OK\r\n\r\n{\"etcdserver\":\"3.5.1\"}";
+        assert_eq!(judged(b"", b"HTTP/1.1 400 Bad Request\r\n", "Redis"), "S answers HTTP, not Redis");
+        assert_eq!(judged(b"", etcd, "PostgreSQL"), "S answers etcd, not PostgreSQL");
+        assert_eq!(judged(b"", etcd, "etcd"), "S (etcd expected there)");
+        assert_eq!(
+            judged(b"", b"-ERR unknown command", "Redis Sentinel"),
+            "S (Redis Sentinel expected there)"
+        );
+        assert_eq!(judged(b"SSH-2.0-OpenSSH", b"", "Redis"), "S answers SSH, not Redis");
+        assert_eq!(judged(b"\x4a\0\0\0\x0a8.0.36", b"", "PostgreSQL"), "S answers MySQL, not PostgreSQL");
+        assert_eq!(judged(b"", b"\x15\x03\x01", "Redis"), "S speaks TLS (Redis expected there)");
+        assert_eq!(judged(b"", b"", "ZooKeeper"), "S (ZooKeeper expected there)");
+    }
 }
