@@ -460,6 +460,7 @@ impl Keeper {
             outage.note(&stay.life, Some(&late), now);
             return Err(late);
         }
+        stay.life.granted();
         telemetry::granted(&stay.life.claim, grant.token, now.since(start), stay.life.deadline().since(now));
         Ok(Some(Arc::new(Hold::new(stay, grant.token, now))))
     }

@@ -21,6 +21,8 @@ pub(crate) struct Life {
     trusted_until: AtomicU64,
     /// Nanoseconds on the clock; the end of a fixed lease.
     lease_ends: AtomicU64,
+    /// The caller has it as a hold.
+    is_hold: AtomicBool,
     /// The engine has replied while the claim could be trusted.
     has_joined: AtomicBool,
     /// The last renewal failed.
@@ -47,6 +49,7 @@ impl Life {
             at_engine: AtomicBool::new(false),
             trusted_until: AtomicU64::new(0),
             lease_ends: AtomicU64::new(u64::MAX),
+            is_hold: AtomicBool::new(false),
             has_joined: AtomicBool::new(false),
             doubted: AtomicBool::new(false),
             cut: AtomicBool::new(false),
@@ -86,6 +89,15 @@ impl Life {
             self.has_joined.store(true, SeqCst);
         }
         self.doubted.store(false, SeqCst);
+    }
+
+    /// The claim was granted: from here on its end is a loss to the caller.
+    pub(crate) fn granted(&self) {
+        self.is_hold.store(true, SeqCst);
+    }
+
+    pub(crate) fn is_hold(&self) -> bool {
+        self.is_hold.load(SeqCst)
     }
 
     /// Whether the engine had the claim at some moment and said so in time.

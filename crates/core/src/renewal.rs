@@ -204,7 +204,9 @@ impl Rounds {
     fn finish(&self, life: &Arc<Life>, reason: LostReason) {
         if self.renewals.registry().lives.remove(&life.claim.id).is_some() {
             life.end(reason);
-            telemetry::lost(&life.claim, reason);
+            if life.is_hold() {
+                telemetry::lost(&life.claim, reason);
+            }
             self.departures.send(life);
         }
     }

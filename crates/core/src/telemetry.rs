@@ -102,7 +102,7 @@ pub(crate) fn renewal_failed(claims: usize, error: &dyn Display) {
     count("lockkeeper_renewal_failures_total");
 }
 
-/// A hold or a place in the queue was lost.
+/// A hold was lost, or its lease ended.
 pub(crate) fn lost(claim: &Claim, reason: LostReason) {
     if reason == LostReason::LeaseEnded {
         tracing::debug!(lock = %claim.name, claim = %claim.id, "lease ended");
