@@ -8,6 +8,9 @@ use lockkeeper_core::{Claim, ClaimId, Clock, Lifeline, LockName, Moment};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// With more claims of this keeper on a lock, the next one waits for the last of them without a look at the queue.
+const OWN_QUEUE: usize = 8;
+
 /// The most contended locks that are remembered.
 const CONTENDED_AT_MOST: usize = 10_000;
 
@@ -35,6 +38,10 @@ impl Slots {
         let slot = gap.map_or(taken.len() as u32, |(number, _)| number);
         taken.insert(slot);
         slot
+    }
+
+    fn count(&self, stem: &str) -> usize {
+        self.0.get(stem).map_or(0, BTreeSet::len)
     }
 
     fn give_back(&mut self, stem: &str, slot: u32) {
@@ -125,6 +132,20 @@ impl Claims {
         }
         drop(table);
         entry.lifeline.untie(id);
+    }
+
+    /// Whether this keeper has a queue of its own on the lock, so that the claim can wait for its own predecessor first.
+    pub(crate) fn has_queue(&self, entry: &Entry) -> bool {
+        self.table().slots.count(&entry.stem) > OWN_QUEUE
+    }
+
+    /// The keeper's last claim on the lock ahead of this place: its key and its own place.
+    pub(crate) fn predecessor(&self, entry: &Entry, place: i64) -> Option<(Key, i64)> {
+        let table = self.table();
+        let ours =
+            table.entries.values().filter(|other| other.lease == entry.lease && other.stem == entry.stem);
+        let ahead = ours.filter_map(|other| Some((other.place.filter(|ahead| *ahead < place)?, other)));
+        ahead.max_by_key(|(ahead, _)| *ahead).map(|(ahead, other)| (other.key.clone(), ahead))
     }
 
     /// Whether the lock was not free when this keeper last joined it.

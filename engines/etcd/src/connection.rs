@@ -10,12 +10,13 @@ use crate::generated::{AuthenticateRequest, RequestOp, TxnRequest, TxnResponse};
 use futures_util::future::join_all;
 use lockkeeper_core::{Batch, Batcher, Error, LockName, NoReply, Replies, Result, send_apart};
 use std::fmt;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
@@ -36,6 +37,8 @@ pub(crate) struct Members {
     /// The member to begin with.
     preferred: AtomicUsize,
     limit: Duration,
+    /// How long a busy server is waited for.
+    busy_limit: Duration,
     login: Option<Login>,
     token: Mutex<Option<LoginToken>>,
 }
@@ -47,7 +50,7 @@ impl Members {
     pub(crate) fn new(config: Config) -> Self {
         let Config { endpoints, login, times } = config;
         let (preferred, token) = (AtomicUsize::new(0), Mutex::new(None));
-        Self { endpoints, preferred, limit: times.request, login, token }
+        Self { endpoints, preferred, limit: times.request, busy_limit: times.ttl / 2, login, token }
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -131,12 +134,15 @@ impl Member {
         message: Q,
         send: impl FnOnce(Channel, Request<Q>) -> F,
     ) -> Result<R, RequestError> {
+        if self.replies.is_silent() {
+            return Err(Status::unavailable("the connection is closed").into());
+        }
         let token = self.token().await?;
         let mut request = Request::new(message);
         if let Some(token) = &token {
             request.metadata_mut().insert("token", token.clone());
         }
-        match self.reply(send(self.channel.clone(), request)).await? {
+        match self.reply_of_busy(pin!(send(self.channel.clone(), request))).await? {
             Ok(response) => Ok(response.into_inner()),
             Err(status) => Err(self.refused(status, token.as_ref())),
         }
@@ -147,6 +153,18 @@ impl Member {
             KvClient::new(channel).max_decoding_message_size(LARGEST_REPLY_BYTES).txn(request).await
         })
         .await
+    }
+
+    /// Waits for a reply as long as the connection replies to other requests, at most for half a TTL: a request that is sent
+    /// again does not make a busy server quicker.
+    async fn reply_of_busy<T>(&self, mut reply: Pin<&mut impl Future<Output = T>>) -> Result<T, NoReply> {
+        let give_up_at = Instant::now() + self.members.busy_limit;
+        loop {
+            match self.reply(reply.as_mut()).await {
+                Err(_) if !self.replies.is_silent() && Instant::now() < give_up_at => {}
+                reply => return reply,
+            }
+        }
     }
 
     /// Waits for a reply, at most for the limit. If the connection is silent then, it is closed, also when this future is

@@ -29,6 +29,13 @@ pub(crate) struct Look {
     pub(crate) ruling: Option<Shape>,
 }
 
+impl Look {
+    /// Behind an exclusive claim that was there at this revision.
+    pub(crate) fn behind(key: Key, revision: i64, weight: u64) -> Self {
+        Self { revision, ahead: weight, blockers: vec![key], ruling: None }
+    }
+}
+
 /// The requests that look at what stands ahead: just the nearest, or all of it.
 pub(crate) fn requests(claim: &Claim, nearest_only: bool, before: Option<i64>) -> Vec<RequestOp> {
     let limit = match claim.demand {

@@ -246,6 +246,10 @@ impl Queue for Etcd {
             let _ = tokio::time::timeout(LOOK_ANYWAY, watching.news()).await;
         }
         let look = self.parts.look(claim, &entry.key, place.0 as i64).await?;
+        // A claim that joined without a look learns only now that the lock has another shape (Law 6).
+        if let Some(ruling) = look.ruling.filter(|_| claim.demand == Demand::Exclusive) {
+            claim.check_shape(ruling)?;
+        }
         let ahead = Ahead(look.ahead);
         self.parts.claims.change(claim.id, |entry| entry.look = Some(look));
         Ok(ahead)
