@@ -110,15 +110,21 @@ impl<T: Send + 'static, W: Work<T>> Request for Pending<T, W> {
 /// The requests that have not been begun.
 #[derive(Default)]
 pub(crate) struct Requests {
-    pending: Mutex<VecDeque<Box<dyn Request>>>,
+    /// Apart from the writes, which may have to wait for another process.
+    reads: Mutex<Vec<Box<dyn Request>>>,
+    writes: Mutex<VecDeque<Box<dyn Request>>>,
     /// Above zero if a batch had several requests lately. Then tasks queue here even if the connection is free: else most
     /// would be served alone again, for twice the processor time. Lowered by each batch of one.
     contended: AtomicU32,
 }
 
 impl Requests {
-    fn pending(&self) -> MutexGuard<'_, VecDeque<Box<dyn Request>>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    fn reads(&self) -> MutexGuard<'_, Vec<Box<dyn Request>>> {
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn writes(&self) -> MutexGuard<'_, VecDeque<Box<dyn Request>>> {
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn are_contended(&self) -> bool {
@@ -126,50 +132,56 @@ impl Requests {
     }
 
     pub(crate) fn are_none(&self) -> bool {
-        self.pending().is_empty()
+        self.reads().is_empty() && self.writes().is_empty()
     }
 
     /// Appends a request. Its result comes over the channel; a request whose receiver is dropped before it was begun is
     /// never served, so a leave that is sent after a dropped join cannot be overtaken by it (Law 4).
     pub(crate) fn add<T: Send + 'static>(&self, kind: Kind, work: impl Work<T>) -> oneshot::Receiver<Sql<T>> {
         let (reply, result) = oneshot::channel();
-        self.pending().push_back(Box::new(Pending { kind, work, done: None, reply }));
+        self.put(Box::new(Pending { kind, work, done: None, reply }), VecDeque::push_back);
         result
     }
 
-    /// Takes the next batch.
-    fn take(&self) -> VecDeque<Box<dyn Request>> {
-        let mut pending = self.pending();
-        pending.retain(|request| !request.is_cancelled());
-        let count = AT_MOST.min(pending.len());
+    fn put(&self, request: Box<dyn Request>, at: fn(&mut VecDeque<Box<dyn Request>>, Box<dyn Request>)) {
+        match request.is_read() {
+            true => self.reads().push(request),
+            false => at(&mut self.writes(), request),
+        }
+    }
+
+    /// Takes the next batch of writes.
+    fn take_writes(&self) -> Vec<Box<dyn Request>> {
+        let mut writes = self.writes();
+        writes.retain(|request| !request.is_cancelled());
+        let count = AT_MOST.min(writes.len());
         match count {
             0 => {}
             1 => self.contended.store(self.contended.load(SeqCst).saturating_sub(1), SeqCst),
             _ => self.contended.store(CALM, SeqCst),
         }
-        pending.drain(..count).collect()
+        writes.drain(..count).collect()
     }
 
-    fn put_back(&self, requests: Vec<Box<dyn Request>>) {
-        let mut pending = self.pending();
-        requests.into_iter().rev().for_each(|request| pending.push_front(request));
+    fn take_reads(&self) -> Vec<Box<dyn Request>> {
+        let mut reads = std::mem::take(&mut *self.reads());
+        reads.retain(|request| !request.is_cancelled());
+        reads
     }
 }
 
 impl fmt::Debug for Requests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Requests").field("pending", &self.pending().len()).finish_non_exhaustive()
+        f.debug_struct("Requests").field("writes", &self.writes().len()).finish_non_exhaustive()
     }
 }
 
 /// Serves the next batch. `false` if another process is at work; the requests it hinders then wait on.
 pub(crate) fn serve_next(connection: &Connection, shared: &Shared) -> bool {
-    let (reads, writes): (Vec<_>, Vec<_>) =
-        shared.requests.take().into_iter().partition(|request| request.is_read());
-    let mut busy = each_alone(reads, connection, shared);
-    busy.extend(together(writes, connection, shared));
+    let mut busy = each_alone(shared.requests.take_reads(), connection, shared);
+    busy.extend(together(shared.requests.take_writes(), connection, shared));
     let is_free = busy.is_empty();
-    shared.requests.put_back(busy);
+    busy.into_iter().rev().for_each(|request| shared.requests.put(request, VecDeque::push_front));
     is_free
 }
 
@@ -264,7 +276,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let database = contended(&directory);
         let second = |connection: &Connection, shared: &Shared, _: &mut Vec<Wakeup>| {
-            assert!(shared.requests.pending().is_empty());
+            assert!(shared.requests.are_none());
             let seen: u32 = connection.query_row(
                 "SELECT count(*) FROM lockkeeper_counter WHERE style = 'a'",
                 [],
@@ -312,7 +324,7 @@ mod tests {
         let held = database.shared.connection();
         let mut given_up = Box::pin(write(&database, A));
         begin(&mut given_up);
-        assert!(!database.shared.requests.pending().is_empty());
+        assert!(!database.shared.requests.are_none());
         drop(given_up);
         drop(held);
         write(&database, B).await.unwrap();

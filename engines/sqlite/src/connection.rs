@@ -158,7 +158,8 @@ impl Shared {
 
     /// Serves a request on the caller's thread; `None` if it would have to wait.
     fn serve_inline<T>(&self, kind: Kind, work: &impl Work<T>) -> Option<Sql<T>> {
-        if self.requests.are_contended() {
+        // A read gains nothing from a batch.
+        if kind != Kind::Read && self.requests.are_contended() {
             return None;
         }
         let slot = self.free_connection()?;

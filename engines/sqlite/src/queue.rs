@@ -38,8 +38,11 @@ const ABANDONED: &str = "SELECT DISTINCT lock FROM lockkeeper_claims WHERE expir
 /// How often each engine looks for claims that expired in locks which nobody has requested since.
 const CLEAN_EVERY: Duration = Duration::from_secs(30);
 
-/// The limit of a request that is not bound to a claim's TTL.
-const LIMIT: Duration = Duration::from_secs(2);
+/// The limit of a request that is not bound to a claim's TTL. Many others may be served before it.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// How long an opening waits for other processes at least.
+const OPEN_LIMIT: Duration = Duration::from_secs(2);
 
 /// Queues in a database file.
 #[derive(Debug)]
@@ -68,7 +71,7 @@ enum Glance {
 impl SqliteQueue {
     /// Opens the file. Blocks.
     pub(crate) fn open(config: &Config, ttl: Duration) -> Result<Self> {
-        let database = Database::open(config, &SCHEMA, ttl.max(LIMIT))?;
+        let database = Database::open(config, &SCHEMA, ttl.max(OPEN_LIMIT))?;
         let wake = Arc::new(Wake::open(&config.path, &database.worker)?);
         database.wake_through(Arc::clone(&wake));
         Ok(Self { database, wake, clean_at: AtomicI64::new(0) })

@@ -36,8 +36,11 @@ const CLEAN: &str = "DELETE FROM lockkeeper_rows WHERE expires_at <= ?1";
 /// How often each engine looks for rows whose owners died.
 const CLEAN_EVERY: Duration = Duration::from_secs(30);
 
-/// The limit of a request that is not bound to a claim's TTL.
-const LIMIT: Duration = Duration::from_secs(2);
+/// The limit of a request that is not bound to a claim's TTL. Many others may be served before it.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// How long an opening waits for other processes at least.
+const OPEN_LIMIT: Duration = Duration::from_secs(2);
 
 /// The mean pause of a lone waiter before it tries again.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -55,7 +58,7 @@ pub(crate) struct SqliteRows {
 impl SqliteRows {
     /// Opens the file. Blocks.
     pub(crate) fn open(config: &Config, ttl: Duration) -> Result<Self> {
-        let database = Database::open(config, &SCHEMA, ttl.max(LIMIT))?;
+        let database = Database::open(config, &SCHEMA, ttl.max(OPEN_LIMIT))?;
         Ok(Self { database, waiting: AtomicU32::new(0), clean_at: AtomicI64::new(0) })
     }
 
