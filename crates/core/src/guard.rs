@@ -1,10 +1,10 @@
 //! The guard: one type for every face, the proof that we hold and the means to find out that we do not.
 
+use crate::acquire::Stay;
 use crate::claim::{Demand, Token};
 use crate::clock::Moment;
 use crate::engine::Left;
 use crate::error::{Error, Result};
-use crate::keeper::Stay;
 use crate::telemetry;
 use futures_util::future::select_all;
 use std::fmt;

@@ -1,20 +1,18 @@
 //! The keeper: one handle per process that makes claims, keeps them alive and leaves for the dropped.
 
+use crate::acquire::Requester;
 use crate::background::Place;
-use crate::claim::{Claim, ClaimId, Demand, Holder, KeeperId};
-use crate::clock::{Clock, Moment};
+use crate::claim::{ClaimId, Holder, KeeperId};
+use crate::clock::Clock;
 use crate::condition::Condition;
 use crate::departure::Departures;
 use crate::election::Election;
-use crate::engine::{Abilities, Engine, LockView, Renewal};
+use crate::engine::{Abilities, Engine, LockView};
 use crate::error::{Error, LostReason, Result};
-use crate::guard::Hold;
-use crate::life::{Attempt, Life};
 use crate::multi::{MultiLock, Wanted};
 use crate::mutex::Mutex;
 use crate::name::{LockName, check_namespace};
 use crate::owner::Owner;
-use crate::queue::pause;
 use crate::renewal::{Renewals, Rounds};
 use crate::rwlock::RwLock;
 use crate::semaphore::Semaphore;
@@ -23,7 +21,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
-use tracing::Instrument as _;
 
 /// How long a claim lives without a renewal, unless the keeper is built with another TTL.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(10);
@@ -51,14 +48,14 @@ pub struct Keeper(pub(crate) Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) clock: Clock,
-    id: KeeperId,
-    ttl: Duration,
-    namespace: String,
-    holder: Arc<Holder>,
+    pub(crate) id: KeeperId,
+    pub(crate) ttl: Duration,
+    pub(crate) namespace: String,
+    pub(crate) holder: Arc<Holder>,
     pub(crate) renewals: Arc<Renewals>,
     pub(crate) departures: Departures,
-    closed: AtomicBool,
-    outage_limit: Duration,
+    pub(crate) closed: AtomicBool,
+    pub(crate) outage_limit: Duration,
 }
 
 /// The settings of a keeper; see [`Keeper::builder`].
@@ -300,241 +297,5 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.renewals.close();
-    }
-}
-
-/// How long to wait for a grant.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Wait {
-    Try,
-    Within(Duration),
-    Forever,
-}
-
-/// Since when the engine does not reply to a wait.
-#[derive(Debug, Default)]
-struct Outage {
-    since: Option<Moment>,
-    /// How many claims in a row failed in it.
-    failures: u32,
-}
-
-impl Outage {
-    /// A claim that is over: it may have joined meanwhile, which ended the outage, and failed after that.
-    fn note(&mut self, life: &Life, error: Option<&Error>, now: Moment) {
-        let has_joined = life.has_joined();
-        if has_joined {
-            *self = Self::default();
-        }
-        let is_away = match error {
-            Some(Error::Lost { reason, .. }) => *reason == LostReason::Expired,
-            Some(error) => error.is_temporary(),
-            None => has_joined && life.doubted(),
-        };
-        if is_away {
-            self.since.get_or_insert(now);
-            self.failures += 1;
-        }
-    }
-
-    /// Longer after each failure, at random so that many clients do not come back together.
-    fn next_pause(&self, ttl: Duration) -> Duration {
-        (pause(ttl) * 2u32.saturating_pow(self.failures)).min(ttl / 2)
-    }
-}
-
-/// What a face requests.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Request<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) demand: Demand,
-    pub(crate) lease: Option<Duration>,
-    pub(crate) wait: Wait,
-}
-
-/// Who requests: the keeper for anybody, or for one owner that may hold the lock already.
-#[derive(Debug, Clone)]
-pub(crate) struct Requester {
-    pub(crate) keeper: Keeper,
-    pub(crate) owner: Option<Owner>,
-}
-
-impl From<&Keeper> for Requester {
-    fn from(keeper: &Keeper) -> Self {
-        Self { keeper: keeper.clone(), owner: None }
-    }
-}
-
-impl Requester {
-    pub(crate) async fn request(&self, request: Request<'_>) -> Result<Option<Arc<Hold>>> {
-        match &self.owner {
-            Some(owner) => owner.enter(request).await,
-            None => self.keeper.acquire(request).await,
-        }
-    }
-
-    /// For a wait without a limit, which ends with a hold or an error.
-    pub(crate) async fn request_without_limit(&self, request: Request<'_>) -> Result<Arc<Hold>> {
-        let hold = self.request(Request { wait: Wait::Forever, ..request }).await?;
-        hold.ok_or_else(|| Error::invalid("the engine gave up a wait without limit; please report this"))
-    }
-}
-
-impl Keeper {
-    /// Acquires, with one claim after the other: a wait outlives its claim. What ends it is its own limit or, without
-    /// one, an engine that stays away for longer than the outage limit.
-    pub(crate) async fn acquire(&self, request: Request<'_>) -> Result<Option<Arc<Hold>>> {
-        let start = self.0.clock.now();
-        let ends_at = match request.wait {
-            Wait::Within(limit) => start.plus(limit),
-            Wait::Try | Wait::Forever => Moment::NEVER,
-        };
-        let mut outage = Outage::default();
-        loop {
-            let error = match self.acquire_once(&request, start, ends_at, &mut outage).await {
-                Err(error) if error.is_temporary() || error.is_lost() => error,
-                settled => return settled,
-            };
-            let now = self.0.clock.now();
-            let gives_up_at = match request.wait {
-                Wait::Try => now,
-                Wait::Within(_) => ends_at,
-                Wait::Forever => outage.since.map_or(Moment::NEVER, |since| since.plus(self.0.outage_limit)),
-            };
-            if now >= gives_up_at {
-                return Err(self.ended(error));
-            }
-            telemetry::joins_again(request.name, &error);
-            let pause = outage.next_pause(self.0.ttl);
-            self.0.clock.sleep_until(now.plus(pause).min(gives_up_at)).await;
-        }
-    }
-
-    /// The error of a wait that ends without a grant. A claim that was lost while it waited is no loss to the caller, who never
-    /// held.
-    fn ended(&self, error: Error) -> Error {
-        if error.is_lost() { self.stayed_away() } else { error }
-    }
-
-    fn stayed_away(&self) -> Error {
-        Error::temporary(self.abilities().engine, "wait for the lock", "the engine does not reply")
-    }
-
-    /// One claim, walked: make it, arm its departure, let the engine do its part; the same departure and renewal then go
-    /// into the hold.
-    async fn acquire_once(
-        &self,
-        request: &Request<'_>,
-        start: Moment,
-        ends_at: Moment,
-        outage: &mut Outage,
-    ) -> Result<Option<Arc<Hold>>> {
-        let claim = self.claim(request)?;
-        // An engine on this machine may never have to wait; a loop of locks must not starve its neighbours.
-        tokio::task::consume_budget().await;
-        let span = telemetry::claiming(&claim);
-        let asked = self.0.clock.now();
-        let life = Arc::new(Life::new(claim, self.0.clock));
-        let stay = Stay { keeper: self.clone(), life, settled: false };
-        let attempt = Attempt { stay, asked, may_wait: !matches!(request.wait, Wait::Try) };
-        let mut acquiring = self.0.engine.acquire(&attempt);
-        if !span.is_none() {
-            acquiring = Box::pin(acquiring.instrument(span));
-        }
-        let grant = tokio::select! {
-            grant = acquiring => grant,
-            () = self.0.clock.sleep_until(ends_at) => Ok(None),
-        };
-        let stay = attempt.stay;
-        outage.note(&stay.life, grant.as_ref().err(), self.0.clock.now());
-        let Some(grant) = grant? else {
-            telemetry::not_granted(&stay.life.claim, self.0.clock.now().since(start));
-            let is_away = outage.since.is_some();
-            stay.give_up().await;
-            return if is_away { Err(self.stayed_away()) } else { Ok(None) };
-        };
-        stay.start_lease(request.lease).await;
-        let now = self.0.clock.now();
-        if let Some(reason) = stay.life.lost_at(now) {
-            let late = stay.life.error(reason);
-            outage.note(&stay.life, Some(&late), now);
-            return Err(late);
-        }
-        stay.life.granted();
-        telemetry::granted(&stay.life.claim, grant.token, now.since(start), stay.life.deadline().since(now));
-        Ok(Some(Arc::new(Hold::new(stay, grant.token, now))))
-    }
-
-    fn claim(&self, request: &Request<'_>) -> Result<Claim> {
-        if self.0.closed.load(SeqCst) {
-            return Err(Error::invalid("the keeper is closed; make a new one"));
-        }
-        if request.lease.is_some_and(|lease| lease < MIN_TTL) {
-            return Err(Error::invalid(format!("a lease of less than {MIN_TTL:?} is too short")));
-        }
-        Ok(Claim {
-            id: ClaimId::random(),
-            name: LockName::under(&self.0.namespace, request.name)?,
-            demand: request.demand,
-            holder: Arc::clone(&self.0.holder),
-            keeper: self.0.id,
-            ttl: self.0.ttl,
-        })
-    }
-}
-
-/// A claim's stay at the engine. Dropped in whatever way, it leaves: a wait, a guard, a lost hold alike.
-#[derive(Debug)]
-pub(crate) struct Stay {
-    pub(crate) keeper: Keeper,
-    pub(crate) life: Arc<Life>,
-    settled: bool,
-}
-
-impl Stay {
-    /// Leaves now and waits for it, so that the next `try` does not find a claim that is about to leave; in the background
-    /// if the engine does not reply soon.
-    async fn give_up(mut self) {
-        self.keeper.0.renewals.remove(&self.life);
-        if self.life.at_engine() {
-            let limit = self.keeper.0.ttl / 4;
-            let left = tokio::time::timeout(limit, self.keeper.0.engine.release(&self.life.claim)).await;
-            self.settled = matches!(left, Ok(Ok(_)));
-        }
-    }
-
-    /// Starts a fixed lease at the grant. The engine is told if it ends before the TTL would.
-    async fn start_lease(&self, lease: Option<Duration>) {
-        let Some(lease) = lease else { return };
-        let keeper = &self.keeper.0;
-        self.life.lease_ends(keeper.clock.now().plus(lease));
-        keeper.renewals.add(&self.life);
-        if lease < keeper.ttl {
-            let ttl = self.life.ttl_from(keeper.clock.now());
-            let renewal = Renewal { claim: Arc::new(self.life.claim.clone()), ttl };
-            // If it fails the client's own deadline still ends the hold, and the TTL the claim.
-            let _ = tokio::time::timeout(lease / 4, keeper.engine.renew(&[renewal])).await;
-        }
-    }
-
-    /// Leaves and says whether the claim was still there.
-    pub(crate) async fn leave(&mut self) -> Result<crate::engine::Left> {
-        self.keeper.0.renewals.remove(&self.life);
-        let left = self.keeper.0.engine.release(&self.life.claim).await?;
-        self.settled = true;
-        Ok(left)
-    }
-
-    pub(crate) fn now(&self) -> Moment {
-        self.keeper.0.clock.now()
-    }
-}
-
-impl Drop for Stay {
-    fn drop(&mut self) {
-        if !self.settled {
-            self.keeper.0.renewals.remove(&self.life);
-            self.keeper.0.departures.send(&self.life);
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! The heart of lockkeeper: claims, the rule that grants them, the two mechanisms, the keeper and its guards.
 //!
 //! A lock is a queue of claims, and a claim holds when what stands ahead of it leaves room. Read the files
-//! in this order: `claim`, `grant`, `queue`, `race`, `engine`, `life`, `keeper`, `renewal`, `departure`,
+//! in this order: `claim`, `grant`, `queue`, `race`, `engine`, `life`, `keeper`, `acquire`, `renewal`, `departure`,
 //! `guard`, then the faces (`mutex`, `rwlock`, `semaphore`, `multi`, `owner`, `election`, `condition`).
 //!
 //! Applications use the `lockkeeper` crate, which re-exports this one and adds the engines. Authors of an
@@ -11,6 +11,7 @@
 #[cfg(not(unix))]
 compile_error!("lockkeeper runs on Linux and other Unix systems only; see docs/platforms.md");
 
+mod acquire;
 pub mod address;
 pub mod background;
 mod batch;

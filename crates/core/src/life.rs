@@ -1,9 +1,9 @@
 //! One claim's life on the client's side: until when it is trusted, whether it is in doubt, how it ended.
 
+use crate::acquire::Stay;
 use crate::claim::{Claim, ClaimId};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LostReason};
-use crate::keeper::Stay;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};

@@ -1,10 +1,11 @@
 //! Several locks as one: sorted, all or nothing, one deadline, one lost signal.
 
+use crate::acquire::{Request, Requester, Wait};
 use crate::claim::Demand;
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
-use crate::keeper::{Keeper, Request, Requester, Wait};
+use crate::keeper::Keeper;
 use std::time::Duration;
 
 /// One lock among several: which keeper, which name, how much of it.

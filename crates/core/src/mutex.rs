@@ -1,9 +1,9 @@
 //! The mutex: one claim holds at a time.
 
+use crate::acquire::{Request, Requester, Wait};
 use crate::claim::Demand;
 use crate::error::Result;
 use crate::guard::Guard;
-use crate::keeper::{Request, Requester, Wait};
 use std::time::Duration;
 
 /// A lock that one claim holds at a time; see [`Keeper::mutex`](crate::Keeper::mutex).

@@ -1,9 +1,10 @@
 //! The owner: explicit reentrancy, not guessed from a thread or a task.
 
+use crate::acquire::{Request, Requester, Wait};
 use crate::claim::Demand;
 use crate::error::{Error, Result};
 use crate::guard::Hold;
-use crate::keeper::{Keeper, Request, Requester, Wait};
+use crate::keeper::Keeper;
 use crate::mutex::Mutex;
 use crate::rwlock::RwLock;
 use crate::semaphore::Semaphore;

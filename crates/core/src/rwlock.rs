@@ -1,9 +1,9 @@
 //! The read-write lock: readers share it, a writer has it exclusively, first come, first served.
 
+use crate::acquire::{Request, Requester, Wait};
 use crate::claim::Demand;
 use crate::error::Result;
 use crate::guard::Guard;
-use crate::keeper::{Request, Requester, Wait};
 use std::time::Duration;
 
 /// A lock that readers share and a writer has exclusively; see [`Keeper::rwlock`](crate::Keeper::rwlock).

@@ -1,9 +1,9 @@
 //! The semaphore: a number of permits, taken one or several at a time, first come, first served.
 
+use crate::acquire::{Request, Requester, Wait};
 use crate::claim::Demand;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
-use crate::keeper::{Request, Requester, Wait};
 use std::time::Duration;
 
 /// A lock of several permits; see [`Keeper::semaphore`](crate::Keeper::semaphore).
