@@ -107,12 +107,14 @@ impl<T: Send + 'static, W: Work<T>> Request for Pending<T, W> {
     }
 }
 
+type Writes = VecDeque<Box<dyn Request>>;
+
 /// The requests that have not been begun.
 #[derive(Default)]
 pub(crate) struct Requests {
     /// Apart from the writes, which may have to wait for another process.
     reads: Mutex<Vec<Box<dyn Request>>>,
-    writes: Mutex<VecDeque<Box<dyn Request>>>,
+    writes: Mutex<Writes>,
     /// Above zero if a batch had several requests lately. Then tasks queue here even if the connection is free: else most
     /// would be served alone again, for twice the processor time. Lowered by each batch of one.
     contended: AtomicU32,
@@ -123,7 +125,7 @@ impl Requests {
         self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn writes(&self) -> MutexGuard<'_, VecDeque<Box<dyn Request>>> {
+    fn writes(&self) -> MutexGuard<'_, Writes> {
         self.writes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -143,7 +145,7 @@ impl Requests {
         result
     }
 
-    fn put(&self, request: Box<dyn Request>, at: fn(&mut VecDeque<Box<dyn Request>>, Box<dyn Request>)) {
+    fn put(&self, request: Box<dyn Request>, at: fn(&mut Writes, Box<dyn Request>)) {
         match request.is_read() {
             true => self.reads().push(request),
             false => at(&mut self.writes(), request),
