@@ -78,7 +78,7 @@ impl<'a> From<&Waits<'a>> for Wait<'a> {
     }
 }
 
-/// The time so long ago.
+/// The time this long ago.
 pub(crate) fn since(age: Duration) -> Option<String> {
     let time = SystemTime::now().checked_sub(age)?;
     Some(humantime::format_rfc3339_seconds(time).to_string())

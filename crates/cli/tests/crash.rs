@@ -1,4 +1,4 @@
-//! Crashes and crowds: nothing is left behind, nobody is passed over, nothing is counted twice.
+//! Crashes and contention: nothing is left behind, nobody is passed over, nothing is counted twice.
 
 mod support;
 

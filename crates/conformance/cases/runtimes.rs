@@ -213,7 +213,7 @@ pub(crate) fn who_stands_still_in_the_middle_of_a_request_holds_up_nobody(url: &
         });
         std::thread::sleep(TTL * 2);
         assert_eq!((held.state(), other.state()), (State::Held, State::Held), "{style}");
-        // Whoever gives up leaves nothing behind.
+        // A wait that is given up leaves nothing behind.
         drop(stalled);
         let next = elsewhere.block_on(async { tokio::time::timeout(LONG, mutex.lock()).await });
         assert!(next.expect(style).is_ok(), "{style}");

@@ -104,7 +104,7 @@ impl Keeper {
     }
 }
 
-/// Runs a future on this thread; what it waits for is driven by the house.
+/// Runs a future on this thread; its connections live on the background runtime.
 fn wait_for<T>(future: impl Future<Output = T>) -> Result<T> {
     if tokio::runtime::Handle::try_current().is_ok() {
         return Err(Error::invalid(

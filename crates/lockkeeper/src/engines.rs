@@ -74,7 +74,7 @@ pub struct EngineInfo {
 type Schema = fn(&str) -> &'static str;
 
 impl EngineInfo {
-    /// The statements that create what this style needs, for whoever may create tables to run beforehand;
+    /// The statements that create what this style needs, for an administrator to run beforehand;
     /// `None` if nothing has to be created, or there is no such style.
     ///
     /// ```

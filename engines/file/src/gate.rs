@@ -126,7 +126,7 @@ impl Inside<'_> {
         done
     }
 
-    /// The reserve of a gate that was set aside, if there is one. Whoever stopped inside may have moved it once.
+    /// The reserve of a gate that was set aside, if there is one. A process that was stopped inside may have moved it once.
     fn used_up_before(&self) -> Result<u64, Errno> {
         match self.shard.open_file(SET_ASIDE, OFlags::RDONLY) {
             Ok(file) => Ok(read(&file)?.map_or(0, |counter| counter.reserved + counter::BLOCK)),

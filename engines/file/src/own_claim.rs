@@ -53,7 +53,7 @@ impl OwnClaim {
 
     /// Lets the claim live that long from now on; `false` if it is dead.
     ///
-    /// Law 2: the renewal counts only if it was finished before the claim would have expired. Whoever judges it
+    /// Law 2: the renewal counts only if it was finished before the claim would have expired. A client that judges it
     /// expired read the file after that moment, on the same clock, and so would have seen the renewal.
     pub(crate) fn renew(&self, ttl: Duration) -> Result<bool, Errno> {
         let mut expires_at = self.expiry();

@@ -9,7 +9,7 @@ use lockkeeper_core::{
     Abilities, Answer, Claim, ClaimId, Clock, Connections, Grant, Holder, Kept, Left, LockName, LockView,
     Race, Renewal, Result, Token, background,
 };
-use lockkeeper_sql_common::{ClaimRow, Lookout, lock_views};
+use lockkeeper_sql_common::{ClaimRow, Poller, lock_views};
 use mysql_async::Value;
 use mysql_async::prelude::Queryable;
 use std::sync::{Arc, Weak};
@@ -50,16 +50,16 @@ fn values(joining: &Joining) -> Vec<Value> {
 pub(crate) struct Rows {
     connections: Arc<Connections<Writer>>,
     under_way: UnderWay,
-    lookout: Arc<Lookout>,
+    poller: Arc<Poller>,
     limit: Duration,
 }
 
 impl Rows {
     pub(crate) fn open(settings: &Arc<Settings>) -> Self {
-        let (connections, lookout) = (Writer::connections(settings, &TEXTS), Arc::new(Lookout::default()));
+        let (connections, poller) = (Writer::connections(settings, &TEXTS), Arc::new(Poller::default()));
         background::handle().spawn(clean(Arc::downgrade(&connections)));
-        background::handle().spawn(look_for_free(Arc::clone(&connections), Arc::clone(&lookout)));
-        Self { connections, under_way: UnderWay::default(), lookout, limit: settings.limits.request }
+        background::handle().spawn(look_for_free(Arc::clone(&connections), Arc::clone(&poller)));
+        Self { connections, under_way: UnderWay::default(), poller, limit: settings.limits.request }
     }
 
     async fn free(&self, name: &LockName, id: ClaimId) -> Result<bool> {
@@ -78,7 +78,7 @@ impl Rows {
     }
 
     fn end(&self) {
-        self.lookout.close();
+        self.poller.close();
         self.connections.close();
     }
 }
@@ -90,8 +90,8 @@ impl Drop for Rows {
 }
 
 /// Looks for all waiters of this keeper which locks are free.
-async fn look_for_free(connections: Arc<Connections<Writer>>, lookout: Arc<Lookout>) {
-    while let Some(names) = lookout.due().await {
+async fn look_for_free(connections: Arc<Connections<Writer>>, poller: Arc<Poller>) {
+    while let Some(names) = poller.due().await {
         let look = HELD.replace("{names}", &keys::names(names.iter().map(LockName::as_str)));
         let held = async {
             let pool = &connections.background().await?.pool;
@@ -100,7 +100,7 @@ async fn look_for_free(connections: Arc<Connections<Writer>>, lookout: Arc<Looko
         match held.await {
             Ok(held) => {
                 let held = held.iter().map(|name| LockName::from_engine(&String::from_utf8_lossy(name)));
-                lookout.looked(&names, &held.collect());
+                poller.looked(&names, &held.collect());
             }
             Err(error) => tracing::debug!(%error, "could not look which locks are free; trying again"),
         }
@@ -151,7 +151,7 @@ impl Race for Rows {
     }
 
     async fn changed(&self, claim: &Claim, _: Option<Duration>) -> Result<()> {
-        self.lookout.turn(&claim.name).await;
+        self.poller.turn(&claim.name).await;
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use lockkeeper_core::{
     Abilities, Answer, Claim, ClaimId, Clock, Connections, Grant, Holder, Kept, Left, LockName, LockView,
     Race, Renewal, Result, Token, background,
 };
-use lockkeeper_sql_common::{ClaimRow, Lookout, lock_views};
+use lockkeeper_sql_common::{ClaimRow, Poller, lock_views};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,7 @@ type RowConnection = Batched<Takes, Frees>;
 pub(crate) struct Rows {
     connections: Arc<Connections<RowConnection>>,
     unanswered: Unanswered<RowConnection>,
-    lookout: Arc<Lookout>,
+    poller: Arc<Poller>,
 }
 
 impl Rows {
@@ -60,9 +60,9 @@ impl Rows {
         let connections = Arc::new(Connections::new(move || open(Arc::clone(&settings))));
         connections.background().await?;
         background::handle().spawn(clean(Arc::downgrade(&connections)));
-        let lookout = Arc::new(Lookout::default());
-        background::handle().spawn(look_out(Arc::clone(&connections), Arc::clone(&lookout)));
-        Ok(Self { connections, unanswered: Unanswered::default(), lookout })
+        let poller = Arc::new(Poller::default());
+        background::handle().spawn(poll_for_free(Arc::clone(&connections), Arc::clone(&poller)));
+        Ok(Self { connections, unanswered: Unanswered::default(), poller })
     }
 
     async fn free(&self, name: &LockName, id: ClaimId) -> Result<bool> {
@@ -78,7 +78,7 @@ impl Rows {
     }
 
     fn close(&self) {
-        self.lookout.close();
+        self.poller.close();
         self.connections.close();
     }
 }
@@ -109,10 +109,10 @@ fn granted(token: i64) -> Answer {
 }
 
 /// Looks for all who wait in this keeper which locks are free.
-async fn look_out(connections: Arc<Connections<RowConnection>>, lookout: Arc<Lookout>) {
-    while let Some(names) = lookout.due().await {
+async fn poll_for_free(connections: Arc<Connections<RowConnection>>, poller: Arc<Poller>) {
+    while let Some(names) = poller.due().await {
         match held(&connections, &names).await {
-            Ok(held) => lookout.looked(&names, &held),
+            Ok(held) => poller.looked(&names, &held),
             Err(error) => tracing::debug!(%error, "could not look which locks are free; trying again"),
         }
     }
@@ -191,7 +191,7 @@ impl Race for Rows {
     async fn changed(&self, claim: &Claim, free_in: Option<Duration>) -> Result<()> {
         // A lock that was freed just now is tried again at once.
         if free_in != Some(Duration::ZERO) {
-            self.lookout.turn(&claim.name).await;
+            self.poller.turn(&claim.name).await;
         }
         Ok(())
     }

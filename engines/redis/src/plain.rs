@@ -117,8 +117,8 @@ impl Inner {
         Ok((view::integer(&reply) == Some(1), again))
     }
 
-    /// Requests a message for when the lock is free. `None` if the lock is free by now, else how long to sleep at most: no longer than the hold
-    /// can last.
+    /// Requests a message for when the lock is free. `None` if the lock is free by now, else how long to sleep at most: no
+    /// longer than the hold can last.
     async fn request_wake(&self, claim: &Claim, pace: &mut Pace) -> Result<Option<Duration>> {
         let keys = self.keys(&claim.name)?;
         let call = WAIT

@@ -6,7 +6,7 @@
 //!
 //! - `Leases::Kept`: a node lets go of a claim only when its client has stopped trusting it. Then a writer holds alone.
 //! - `Leases::Broken`: a node may let go at any time (clocks run wild, clients sleep). Then two may believe that they
-//!   hold, and the tokens must still be unique, and larger for whoever began after another was granted.
+//!   hold, and the tokens must still be unique, and larger for a claim that began after another was granted.
 
 use crate::ballot::{Given, Verdict, Word, first_round, further_round};
 use stateright::{Checker, Model, Property, Representative};

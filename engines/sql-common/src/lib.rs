@@ -3,7 +3,7 @@
 mod holds;
 mod limits;
 mod listing;
-mod lookout;
+mod poller;
 mod schema;
 mod sessions;
 mod socket;
@@ -12,7 +12,7 @@ mod waiters;
 pub use holds::{Hold, Holds};
 pub use limits::Limits;
 pub use listing::{ClaimRow, lock_views};
-pub use lookout::Lookout;
+pub use poller::Poller;
 pub use schema::{Schema, may_not_create};
 pub use sessions::{Connection, Connections, Sessions};
 pub use socket::dial;

@@ -16,14 +16,14 @@ pub(crate) struct Task {
     pub(crate) sale: String,
     #[arg(long)]
     pub(crate) number: u32,
-    /// Its buyers are every so many of all, beginning with its own number.
+    /// Its buyers are every n-th of all, beginning with its own number.
     #[arg(long)]
     pub(crate) servers: u32,
     #[arg(long)]
     pub(crate) buyers: u32,
     #[arg(long)]
     pub(crate) locked: bool,
-    /// Whoever writes the order of this number crashes.
+    /// The server that writes the order of this number crashes.
     #[arg(long)]
     pub(crate) crash_at: Option<u32>,
 }

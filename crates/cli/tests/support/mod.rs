@@ -41,7 +41,7 @@ impl Place {
 
     /// The binary, on this place's engine.
     pub fn lockkeeper<S: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
-        // Signals that whoever runs the tests ignores (nohup does) would stay ignored.
+        // Signals that the caller of the tests ignores (nohup does) would stay ignored.
         let mut command = Command::new("env");
         command.args(["--default-signal", env!("CARGO_BIN_EXE_lockkeeper")]);
         command.args(arguments).env("LOCKKEEPER_URL", self.url()).current_dir(self.dir.path());

@@ -36,7 +36,7 @@ fn holders_are_exactly_the_claims_that_fit() {
 }
 
 #[test]
-fn a_grant_is_stable_whoever_else_leaves() {
+fn a_grant_is_stable_when_any_other_leaves() {
     every_queue(|queue, limit| {
         let held = holders(queue, limit);
         for gone in 0..queue.len() {

@@ -33,7 +33,7 @@ impl Guard {
         self.0.state()
     }
 
-    /// Waits until the hold is lost, at most so long; the reason, or `None` if it is still held then.
+    /// Waits until the hold is lost, up to `limit`; the reason, or `None` if it is still held then.
     ///
     /// # Errors
     /// [`Error::Invalid`] from async code.

@@ -23,7 +23,7 @@ macro_rules! ways_to_ask {
             Ok(wait_for(self.lock.$try($($arg),*))??.map(Guard))
         }
 
-        #[doc = concat!("Waits ", $what, " at most so long; `None` when the time is over.")]
+        #[doc = concat!("Waits ", $what, ", up to `limit`; `None` when the time is over.")]
         ///
         /// # Errors
         /// As the waiting way.
@@ -84,7 +84,7 @@ impl Semaphore {
         Self { lock: self.lock.lease(lease) }
     }
 
-    ways_to_ask!(acquire, try_acquire, acquire_within, acquire_unless (want: u32), "for so many permits");
+    ways_to_ask!(acquire, try_acquire, acquire_within, acquire_unless (want: u32), "for `want` permits");
 }
 
 /// Several locks as one; see [`Keeper::all`](super::Keeper::all).

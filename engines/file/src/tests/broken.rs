@@ -124,7 +124,7 @@ async fn a_process_that_stops_inside_the_gate_does_not_stop_the_others() {
 }
 
 #[tokio::test]
-async fn whoever_was_inside_a_gate_that_was_replaced_notices() {
+async fn a_process_inside_a_replaced_gate_notices() {
     let place = Place::new();
     let (one, other) = (place.engine(), place.engine());
     one.join(&mutex("m")).await.unwrap();
@@ -142,7 +142,7 @@ async fn whoever_was_inside_a_gate_that_was_replaced_notices() {
 }
 
 #[tokio::test]
-async fn whoever_stands_inside_a_replaced_gate_leaves_claims_in_the_making_alone() {
+async fn a_process_inside_a_replaced_gate_leaves_claims_in_the_making_alone() {
     let place = Place::new();
     let files = place.engine();
     files.join(&mutex("m")).await.unwrap();

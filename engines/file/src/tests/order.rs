@@ -38,7 +38,7 @@ async fn join_and_leave_are_idempotent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leave_wakes_whoever_waits_at_another_engine() {
+async fn a_leave_wakes_a_waiter_of_another_engine() {
     let place = Place::new();
     let (one, other) = (place.engine(), place.engine());
     for _ in 0..200 {
@@ -56,7 +56,7 @@ async fn a_leave_wakes_whoever_waits_at_another_engine() {
 }
 
 #[tokio::test]
-async fn a_leave_wakes_whoever_waits_already() {
+async fn a_leave_wakes_a_waiter_that_was_there_before() {
     let place = Place::new();
     let (one, other) = (place.engine(), place.engine());
     let (a, b) = (mutex("m"), mutex("m"));

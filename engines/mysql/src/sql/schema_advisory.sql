@@ -32,7 +32,7 @@ BEGIN
         CONCAT('lk:', v_full), CONCAT('lk:', LEFT(SHA2(v_full, 256), 60)));
 END //
 
--- Takes the lock, at once or within so many seconds, and only then the token: on MySQL, which has no sequences.
+-- Takes the lock, at once or within a number of seconds, and only then the token: on MySQL, which has no sequences.
 DROP PROCEDURE IF EXISTS lockkeeper_advisory_take //
 CREATE PROCEDURE lockkeeper_advisory_take(
     p_name VARBINARY(640), p_id CHAR(32) CHARACTER SET ascii, p_holder TEXT CHARACTER SET utf8mb4, p_wait INT

@@ -1,4 +1,4 @@
--- The row style: the row is the lock. Whoever inserts it, or takes over one that is free or has expired, holds.
+-- The row style: the row is the lock. A claim that inserts it, or takes over one that is free or has expired, holds.
 
 CREATE TABLE IF NOT EXISTS lockkeeper_rows (
     name VARBINARY(640) NOT NULL PRIMARY KEY,

@@ -178,14 +178,14 @@ async fn a_user_lock_is_taken_by_the_session_that_asks_and_by_no_other() {
 async fn the_server_knows_a_user_lock_by_the_name_that_its_own_function_makes() {
     let server = MariaDb::start();
     let keeper = lockkeeper::connect(format!("{}?style=advisory", server.url())).await.expect("a keeper");
-    let mut looker = client(&server).await;
+    let mut observer = client(&server).await;
     for name in ["plain/1.a_b-c", "Upper", "with a space ", "ümlaut", &"x".repeat(100)] {
         let guard = keeper.mutex(name).lock().await.expect("a grant");
         let full = format!("lockkeeper/{name}");
-        looker.exec_drop("CALL lockkeeper_advisory_key(?, @user_lock)", (full,)).await.expect("a name");
+        observer.exec_drop("CALL lockkeeper_advisory_key(?, @user_lock)", (full,)).await.expect("a name");
         let is_held = "SELECT IS_USED_LOCK(@user_lock) IS NOT NULL, LENGTH(@user_lock)";
         let (is_held, length): (bool, u64) =
-            looker.query_first(is_held).await.expect("a look").expect("a row");
+            observer.query_first(is_held).await.expect("a look").expect("a row");
         assert!(is_held && length <= 64, "{name}");
         guard.release().await.expect("a release");
     }

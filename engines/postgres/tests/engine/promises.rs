@@ -21,7 +21,7 @@ async fn keeper(style: &str) -> lockkeeper::Keeper {
 
 const JOIN: &str = "SELECT o_place, o_ahead FROM lockkeeper_join($1, $2, 'exclusive', 1000000000, 1000000000, 0, '', 'none', 60000)";
 
-/// Law 1, hammered: while many join, transactions are kept open for random times. Whoever is told that nothing stands
+/// Law 1, hammered: while many join, transactions are kept open for random times. A claim that finds that nothing stands
 /// ahead must have the smallest place of all that are in the queue at that moment, and nobody may appear before it.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_appears_ahead_of_a_place_already_handed_out() {

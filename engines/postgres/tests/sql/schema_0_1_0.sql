@@ -190,7 +190,7 @@ RETURNS void LANGUAGE sql AS $$
     )
 $$;
 
--- The row style: the row is the lock. Whoever inserts it, or takes over one that has expired, holds.
+-- The row style: the row is the lock. A claim that inserts it, or takes over one that has expired, holds.
 
 CREATE TABLE IF NOT EXISTS lockkeeper_rows (
     name text COLLATE "C" PRIMARY KEY,

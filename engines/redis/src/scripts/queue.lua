@@ -50,7 +50,7 @@ end
 -- A claim that has left before it arrived, and must not be let in later.
 local LEFT = '0 0 - - - -'
 -- How many waiters look by themselves when a claim may have expired: not all, or a crash would wake everybody.
-local LOOKERS = 3
+local POLLERS = 3
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -157,7 +157,7 @@ end
 
 -- In how many milliseconds a waiter should look because a claim may have expired by then; -1 if it need not.
 local function look_in(waiter)
-  if redis.call('ZRANK', waiters, waiter) >= LOOKERS then return -1 end
+  if redis.call('ZRANK', waiters, waiter) >= POLLERS then return -1 end
   local first = redis.call('ZRANGE', expiries, 0, 0, 'WITHSCORES')[2]
   return math.max(1, math.ceil((first - now) / 1000))
 end

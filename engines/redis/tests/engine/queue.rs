@@ -97,15 +97,15 @@ async fn permits_are_counted_and_the_shape_is_agreed_on() {
 #[tokio::test]
 async fn a_departure_wakes_all_who_fit_and_nobody_else() {
     let keeper = keeper(&url()).await;
-    let all = keeper.semaphore("seats", 3).acquire(3).await.unwrap();
+    let all = keeper.semaphore("places", 3).acquire(3).await.unwrap();
     let waiting = |want| {
-        let seats = keeper.semaphore("seats", 3);
-        tokio::spawn(async move { seats.acquire(want).await.unwrap() })
+        let places = keeper.semaphore("places", 3);
+        tokio::spawn(async move { places.acquire(want).await.unwrap() })
     };
     let mut tasks = Vec::new();
     for (index, want) in [1, 2, 1].into_iter().enumerate() {
         tasks.push(waiting(want));
-        until("it waits", async || waiters(&keeper, "seats").await == index + 1).await;
+        until("it waits", async || waiters(&keeper, "places").await == index + 1).await;
     }
     all.release().await.unwrap();
     let third = tasks.pop().unwrap();

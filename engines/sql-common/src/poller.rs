@@ -8,13 +8,13 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
 /// How many keepers of this process look now. They share the pace, so that those who wait cost the same however many
-/// keepers they are spread over (Law 10); beyond so many keepers each has its own, lest it becomes too slow.
+/// keepers they are spread over (Law 10); beyond that many keepers each has its own, lest it becomes too slow.
 static LOOKING: AtomicUsize = AtomicUsize::new(0);
 const SHARE_AT_MOST: usize = 20;
 
 /// Who waits in this keeper, lock by lock.
 #[derive(Debug, Default)]
-pub struct Lookout {
+pub struct Poller {
     waiting: Mutex<HashMap<LockName, VecDeque<oneshot::Sender<()>>>>,
     somebody: Notify,
     /// Whether it is counted among those that look.
@@ -22,7 +22,7 @@ pub struct Lookout {
     closed: AtomicBool,
 }
 
-impl Lookout {
+impl Poller {
     fn waiting(&self) -> MutexGuard<'_, HashMap<LockName, VecDeque<oneshot::Sender<()>>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -94,7 +94,7 @@ impl Lookout {
     }
 }
 
-impl Drop for Lookout {
+impl Drop for Poller {
     fn drop(&mut self) {
         self.count(false);
     }
@@ -107,24 +107,24 @@ mod tests {
 
     #[tokio::test]
     async fn one_of_those_who_wait_for_a_free_lock_may_try() {
-        let lookout = Lookout::default();
+        let poller = Poller::default();
         let [free, held] = ["free", "held"].map(LockName::from_engine);
-        let mut waits = [&free, &free, &free, &held].map(|name| Box::pin(lookout.turn(name)));
+        let mut waits = [&free, &free, &free, &held].map(|name| Box::pin(poller.turn(name)));
         for wait in &mut waits {
             assert!(wait.as_mut().now_or_never().is_none());
         }
         let [gone, first, second, other] = waits;
         drop(gone);
-        let at = lookout.due().await.unwrap();
+        let at = poller.due().await.unwrap();
         assert_eq!(at.len(), 2);
-        lookout.looked(&at, &HashSet::from([held.clone()]));
+        poller.looked(&at, &HashSet::from([held.clone()]));
         first.await;
         let mut waits = [second, other];
         assert!(waits.iter_mut().all(|wait| wait.as_mut().now_or_never().is_none()));
-        lookout.close();
+        poller.close();
         let [second, other] = waits;
         second.await;
         other.await;
-        assert!(lookout.due().await.is_none());
+        assert!(poller.due().await.is_none());
     }
 }
