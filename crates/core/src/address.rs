@@ -46,7 +46,7 @@ impl Address {
     /// Reads a URL.
     ///
     /// ```
-    /// use lockkeeper_core::address::Address;
+    /// use lockkeeper_core::engine::Address;
     /// let address = Address::parse("etcd://10.0.0.1:2379,10.0.0.2/x?ttl=5s").unwrap();
     /// assert_eq!(address.hosts.len(), 2);
     /// assert_eq!(address.hosts[1].with_port(2379), "10.0.0.2:2379");
@@ -187,7 +187,7 @@ impl Address {
 /// Reads `500ms`, `10s`, `5m`, `2h` or `1d`; also several together, such as `1m30s`.
 ///
 /// ```
-/// use lockkeeper_core::address::parse_duration;
+/// use lockkeeper_core::engine::parse_duration;
 /// assert_eq!(parse_duration("1m30s").unwrap().as_secs(), 90);
 /// assert!(parse_duration("10").is_err());
 /// ```

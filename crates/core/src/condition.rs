@@ -21,7 +21,7 @@ use std::time::Duration;
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper_core::Result<()> {
-/// # use lockkeeper_core::{Keeper, Memory};
+/// # use lockkeeper_core::{Keeper, engine::Memory};
 /// # let keeper = Keeper::builder().build(Memory::engine())?;
 /// let (mutex, not_empty) = (keeper.mutex("basket"), keeper.condition("basket-not-empty"));
 /// let waiter = tokio::spawn({

@@ -9,7 +9,7 @@ use crate::keeper::Keeper;
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper_core::Result<()> {
-/// # use lockkeeper_core::{Keeper, Memory};
+/// # use lockkeeper_core::{Keeper, engine::Memory};
 /// let keeper = Keeper::builder().holder("replica-1").build(Memory::engine())?;
 /// let election = keeper.election("scheduler");
 /// let leading = election.campaign().await?;

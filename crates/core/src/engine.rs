@@ -4,11 +4,13 @@
 //! and register a scheme for it with `lockkeeper::register`. Users of the locks need nothing of this module.
 
 pub use crate::address::{Address, Host, parse_duration};
+#[doc(inline)]
 pub use crate::background;
 pub use crate::batch::{Batch, Batcher, send_apart};
-pub use crate::claim::{Claim, ClaimId, Hex, KeeperId, SHARED_LIMIT, Shape};
+pub use crate::claim::{Claim, ClaimId, Hex, KeeperId, SHARED_LIMIT};
 pub use crate::clock::{Clock, Moment};
 pub use crate::connections::{Connection, Connections, NoReply, Replies};
+#[doc(inline)]
 pub use crate::grant;
 pub use crate::keeper::Builder;
 pub use crate::life::{Attempt, Lifeline};
@@ -16,6 +18,7 @@ pub use crate::memory::Memory;
 pub use crate::name::LockName;
 pub use crate::queue::{Ahead, Joined, Place, Queue, QueueEngine};
 pub use crate::race::{Answer, Race, RaceEngine};
+pub use crate::worker::Worker;
 
 use crate::claim::{Demand, Holder, Token};
 use crate::error::Result;
@@ -34,8 +37,8 @@ pub mod sealed {
     pub trait Sealed {}
 }
 
-/// What a keeper needs of an engine. It cannot be implemented outside of lockkeeper: implement [`Queue`](crate::Queue) or [`Race`](crate::Race) and wrap that in
-/// [`QueueEngine`](crate::QueueEngine) or [`RaceEngine`](crate::RaceEngine), where the mechanism is written once.
+/// What a keeper needs of an engine. It cannot be implemented outside of lockkeeper: implement [`Queue`] or [`Race`] and wrap
+/// that in [`QueueEngine`] or [`RaceEngine`], where the mechanism is written once.
 pub trait Engine: sealed::Sealed + Send + Sync + 'static {
     /// What this engine and style can do.
     fn abilities(&self) -> Abilities;

@@ -170,7 +170,7 @@ impl Guard {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper_core::Result<()> {
-    /// # use lockkeeper_core::{Keeper, Memory};
+    /// # use lockkeeper_core::{Keeper, engine::Memory};
     /// # use std::time::Duration;
     /// # let keeper = Keeper::builder().build(Memory::engine())?;
     /// let guard = keeper.mutex("report").lease(Duration::from_secs(60)).lock().await?;
@@ -202,7 +202,7 @@ impl Guard {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper_core::Result<()> {
-    /// # use lockkeeper_core::{Keeper, Memory};
+    /// # use lockkeeper_core::{Keeper, engine::Memory};
     /// # let keeper = Keeper::builder().build(Memory::engine())?;
     /// let guard = keeper.mutex("report").lock().await?;
     /// let sum = guard.protect(async { 1 + 1 }).await?;

@@ -35,7 +35,7 @@ pub const MIN_TTL: Duration = Duration::from_millis(100);
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper_core::Result<()> {
-/// use lockkeeper_core::{Keeper, Memory};
+/// use lockkeeper_core::{Keeper, engine::Memory};
 /// let keeper = Keeper::builder().build(Memory::engine())?;
 /// let guard = keeper.mutex("orders/42").lock().await?;
 /// assert!(keeper.mutex("orders/42").try_lock().await?.is_none());

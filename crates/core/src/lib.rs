@@ -5,14 +5,15 @@
 //! `guard`, then the faces (`mutex`, `rwlock`, `semaphore`, `multi`, `owner`, `election`, `condition`).
 //!
 //! Applications use the `lockkeeper` crate, which re-exports this one and adds the engines. Authors of an
-//! engine implement [`Queue`] (fair, first come first served) or [`Race`] (unfair) and nothing
+//! engine implement [`engine::Queue`] (fair, first come first served) or [`engine::Race`] (unfair) and nothing
 //! else; everything a user sees is built on those few verbs, once, here.
 
 #[cfg(not(unix))]
 compile_error!("lockkeeper runs on Linux and other Unix systems only; see docs/platforms.md");
 
 mod acquire;
-pub mod address;
+mod address;
+#[doc(hidden)]
 pub mod background;
 mod batch;
 mod claim;
@@ -24,6 +25,7 @@ mod departure;
 mod election;
 pub mod engine;
 mod error;
+#[doc(hidden)]
 pub mod grant;
 mod guard;
 mod keeper;
@@ -41,27 +43,16 @@ mod semaphore;
 mod telemetry;
 mod worker;
 
-pub use batch::{Batch, Batcher, send_apart};
-pub use claim::{Claim, ClaimId, Demand, Hex, Holder, KeeperId, SHARED_LIMIT, Shape, Token};
-pub use clock::{Clock, Moment};
+pub use claim::{Demand, Holder, Shape, Token};
 pub use condition::Condition;
-pub use connections::{Connection, Connections, NoReply, Replies};
 pub use deadlock::{Waits, deadlocks};
 pub use election::Election;
-pub use engine::{
-    Abilities, BoxFuture, ClaimView, CrashFrees, Engine, Grant, Kept, Left, LockView, Renewal, Standing,
-};
+pub use engine::{Abilities, ClaimView, CrashFrees, LockView, Standing};
 pub use error::{Error, LostReason, Result};
 pub use guard::{Guard, State};
-pub use keeper::{Builder, DEFAULT_TTL, Keeper, MIN_TTL};
-pub use life::{Attempt, Lifeline};
-pub use memory::Memory;
+pub use keeper::{DEFAULT_TTL, Keeper, MIN_TTL};
 pub use multi::{MultiLock, Wanted};
 pub use mutex::Mutex;
-pub use name::LockName;
 pub use owner::Owner;
-pub use queue::{Ahead, Joined, Place, Queue, QueueEngine};
-pub use race::{Answer, Race, RaceEngine};
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;
-pub use worker::Worker;

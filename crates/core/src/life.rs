@@ -351,7 +351,9 @@ impl Attempt {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{Demand, Holder, KeeperId, LockName};
+    use crate::claim::KeeperId;
+    use crate::name::LockName;
+    use crate::{Demand, Holder};
 
     pub(crate) fn life() -> Arc<Life> {
         let claim = Claim {

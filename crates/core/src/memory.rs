@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 /// With [`on_tokio_clock`](Self::on_tokio_clock) leases run on tokio's clock, which a test can pause and advance:
 ///
 /// ```
-/// # use lockkeeper_core::{Keeper, Memory, State};
+/// # use lockkeeper_core::{Keeper, engine::Memory, State};
 /// # use std::time::Duration;
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> lockkeeper_core::Result<()> {

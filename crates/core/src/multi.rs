@@ -43,7 +43,7 @@ impl Wanted {
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper_core::Result<()> {
-/// # use lockkeeper_core::{Keeper, Memory, MultiLock, Wanted};
+/// # use lockkeeper_core::{Keeper, engine::Memory, MultiLock, Wanted};
 /// # let keeper = Keeper::builder().build(Memory::engine())?;
 /// # let elsewhere = Keeper::builder().build(Memory::engine())?;
 /// let both = keeper.all(["from", "to"]).lock().await?;

@@ -35,7 +35,7 @@ impl Mutex {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper_core::Result<()> {
-    /// # use lockkeeper_core::{Keeper, Memory, State};
+    /// # use lockkeeper_core::{Keeper, engine::Memory, State};
     /// # let keeper = Keeper::builder().build(Memory::engine())?;
     /// let guard = keeper.mutex("orders/42").lock().await?;
     /// assert_eq!(guard.state(), State::Held);
@@ -56,7 +56,7 @@ impl Mutex {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper_core::Result<()> {
-    /// # use lockkeeper_core::{Keeper, Memory};
+    /// # use lockkeeper_core::{Keeper, engine::Memory};
     /// # let keeper = Keeper::builder().build(Memory::engine())?;
     /// let guard = keeper.mutex("orders/42").try_lock().await?.expect("nobody else is here");
     /// assert!(keeper.mutex("orders/42").try_lock().await?.is_none());
@@ -75,7 +75,7 @@ impl Mutex {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper_core::Result<()> {
-    /// # use lockkeeper_core::{Keeper, Memory};
+    /// # use lockkeeper_core::{Keeper, engine::Memory};
     /// # use std::time::Duration;
     /// # let keeper = Keeper::builder().build(Memory::engine())?;
     /// let guard = keeper.mutex("orders/42").lock_within(Duration::from_secs(1)).await?;

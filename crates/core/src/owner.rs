@@ -20,7 +20,7 @@ type Slot = Arc<AsyncMutex<Weak<Hold>>>;
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper_core::Result<()> {
-/// # use lockkeeper_core::{Keeper, Memory};
+/// # use lockkeeper_core::{Keeper, engine::Memory};
 /// # let keeper = Keeper::builder().build(Memory::engine())?;
 /// let owner = keeper.owner();
 /// let outer = owner.mutex("orders/42").lock().await?;

@@ -27,7 +27,7 @@ pub enum Answer {
     },
 }
 
-/// The few verbs a plain engine implements. The laws of [`Queue`](crate::Queue) hold here, too, but for order:
+/// The few verbs a plain engine implements. The laws of [`Queue`](crate::engine::Queue) hold here, too, but for order:
 /// a claim exists at the engine only while it holds.
 ///
 /// Futures may be dropped at any await point; the keeper sends `leave` after that.

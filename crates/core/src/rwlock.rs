@@ -13,7 +13,7 @@ use std::time::Duration;
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper_core::Result<()> {
-/// # use lockkeeper_core::{Keeper, Memory};
+/// # use lockkeeper_core::{Keeper, engine::Memory};
 /// # let keeper = Keeper::builder().build(Memory::engine())?;
 /// let stock = keeper.rwlock("stock");
 /// let (one, other) = (stock.read().await?, stock.read().await?);

@@ -10,7 +10,7 @@ use std::time::Duration;
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper_core::Result<()> {
-/// # use lockkeeper_core::{Keeper, Memory};
+/// # use lockkeeper_core::{Keeper, engine::Memory};
 /// # let keeper = Keeper::builder().build(Memory::engine())?;
 /// let gpus = keeper.semaphore("gpu", 4);
 /// let three = gpus.acquire(3).await?;

@@ -1,9 +1,9 @@
 //! The fair mechanism and the keeper on a queue whose replies are lost or late.
 
-use lockkeeper_core::{
-    Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Keeper, Kept, Left, LockName, LockView,
-    Memory, Place, Queue, QueueEngine, Renewal, Result, State,
+use lockkeeper_core::engine::{
+    Ahead, Claim, ClaimId, Clock, Joined, Kept, Left, LockName, Memory, Place, Queue, QueueEngine, Renewal,
 };
+use lockkeeper_core::{Abilities, Demand, Error, Keeper, LockView, Result, State};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;

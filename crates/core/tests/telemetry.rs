@@ -1,6 +1,7 @@
 //! Counters and histograms reach whatever recorder the application has installed.
 
-use lockkeeper_core::{Keeper, Memory};
+use lockkeeper_core::Keeper;
+use lockkeeper_core::engine::Memory;
 use metrics::{
     Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };

@@ -20,7 +20,8 @@ pub use guard::Guard;
 pub use locks::{MultiLock, Mutex, RwLock, Semaphore};
 
 use crate::Connect;
-use lockkeeper_core::{Error, LockView, Owner, Result, background};
+use lockkeeper_core::engine::background;
+use lockkeeper_core::{Error, LockView, Owner, Result};
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 use std::thread::ThreadId;

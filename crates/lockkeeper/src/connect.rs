@@ -2,8 +2,10 @@
 
 use crate::diagnosis::Servers;
 use crate::engines;
-use lockkeeper_core::address::{Address, parse_duration};
-use lockkeeper_core::{Builder, DEFAULT_TTL, Engine, Keeper, Result};
+use lockkeeper_core::engine::Builder;
+use lockkeeper_core::engine::Engine;
+use lockkeeper_core::engine::{Address, parse_duration};
+use lockkeeper_core::{DEFAULT_TTL, Keeper, Result};
 use std::sync::Arc;
 use std::time::Duration;
 

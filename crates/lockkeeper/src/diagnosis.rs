@@ -1,7 +1,7 @@
 //! Why a connection failed: which servers were tried, and what answers there instead of the engine.
 
 use lockkeeper_core::Error;
-use lockkeeper_core::address::{Address, Host};
+use lockkeeper_core::engine::{Address, Host};
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};

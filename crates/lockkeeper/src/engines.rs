@@ -1,7 +1,8 @@
 //! The engines of this build: the only place that knows cargo features.
 
-use lockkeeper_core::address::Address;
-use lockkeeper_core::{Abilities, BoxFuture, Engine, Error, Memory, Queue, Result};
+use lockkeeper_core::engine::Address;
+use lockkeeper_core::engine::{BoxFuture, Engine, Memory, Queue};
+use lockkeeper_core::{Abilities, Error, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;

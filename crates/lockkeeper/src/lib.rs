@@ -27,8 +27,8 @@ pub use connect::{Connect, connect, default_url};
 pub use engines::{EngineInfo, engines, register};
 pub use lockkeeper_core::{
     Abilities, ClaimView, Condition, CrashFrees, DEFAULT_TTL, Demand, Election, Error, Guard, Holder, Keeper,
-    LockView, LostReason, MIN_TTL, MultiLock, Mutex, Owner, Result, RwLock, Semaphore, Standing, State,
-    Token, Waits, Wanted, deadlocks,
+    LockView, LostReason, MIN_TTL, MultiLock, Mutex, Owner, Result, RwLock, Semaphore, Shape, Standing,
+    State, Token, Waits, Wanted, deadlocks,
 };
 
 /// The README's example, compiled with the documentation's.

@@ -23,6 +23,7 @@ const NAMES: &[&str] = &[
     "Result",
     "RwLock",
     "Semaphore",
+    "Shape",
     "Standing",
     "State",
     "Token",

@@ -4,7 +4,7 @@ use crate::keys::{self, Key};
 use crate::lease::Fresh;
 use crate::look::Look;
 use crate::value;
-use lockkeeper_core::{Claim, ClaimId, Clock, Lifeline, LockName, Moment};
+use lockkeeper_core::engine::{Claim, ClaimId, Clock, Lifeline, LockName, Moment};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,6 +1,6 @@
 //! What the URL says: servers, encryption, user, and the lease that fits the TTL.
 
-use lockkeeper_core::address::Address;
+use lockkeeper_core::engine::Address;
 use lockkeeper_core::{Error, Result};
 use std::time::Duration;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};

@@ -8,7 +8,8 @@ use crate::generated::request_op::Request as Operation;
 use crate::generated::response_op::Response as Outcome;
 use crate::generated::{AuthenticateRequest, RequestOp, TxnRequest, TxnResponse};
 use futures_util::future::join_all;
-use lockkeeper_core::{Batch, Batcher, Error, LockName, NoReply, Replies, Result, send_apart};
+use lockkeeper_core::engine::{Batch, Batcher, LockName, NoReply, Replies, send_apart};
+use lockkeeper_core::{Error, Result};
 use std::fmt;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -89,7 +90,7 @@ pub(crate) struct Connection {
     transactions: Batcher<Transactions>,
 }
 
-impl lockkeeper_core::Connection for Connection {
+impl lockkeeper_core::engine::Connection for Connection {
     fn is_closed(&self) -> bool {
         self.member.replies.is_silent()
     }

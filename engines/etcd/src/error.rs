@@ -1,6 +1,7 @@
 //! What a request to etcd can fail with, and whether another try may succeed.
 
-use lockkeeper_core::{Error, NoReply};
+use lockkeeper_core::Error;
+use lockkeeper_core::engine::NoReply;
 use std::fmt;
 use std::sync::Arc;
 use tonic::{Code, Status};

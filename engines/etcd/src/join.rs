@@ -11,7 +11,8 @@ use crate::look::{self, Look};
 use crate::queue::{Parts, created_at, get, ranges};
 use crate::requests::Reply;
 use crate::value::Value;
-use lockkeeper_core::{Ahead, Claim, Demand, Error, Joined, Place, Result, Token};
+use lockkeeper_core::engine::{Ahead, Claim, Joined, Place};
+use lockkeeper_core::{Demand, Error, Result, Token};
 
 const DOING: &str = "join the queue";
 

@@ -7,7 +7,9 @@
 //! of a keeper on a lock. The slot is a small number that the keeper uses again: etcd remembers every key it
 //! ever had until its history is compacted, and a look at a queue passes them all.
 
-use lockkeeper_core::{Claim, ClaimId, Demand, LockName, Shape};
+use lockkeeper_core::Demand;
+use lockkeeper_core::Shape;
+use lockkeeper_core::engine::{Claim, ClaimId, LockName};
 
 /// A key.
 pub(crate) type Key = Vec<u8>;

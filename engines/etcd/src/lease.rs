@@ -3,7 +3,8 @@
 use crate::error::RequestError;
 use crate::generated::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 use crate::requests::{Client, Messages};
-use lockkeeper_core::{Clock, Error, Lifeline, Moment, Result};
+use lockkeeper_core::engine::{Clock, Lifeline, Moment};
+use lockkeeper_core::{Error, Result};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};

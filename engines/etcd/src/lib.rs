@@ -17,8 +17,9 @@ mod value;
 mod view;
 mod wake;
 
-use lockkeeper_core::address::Address;
-use lockkeeper_core::{Abilities, CrashFrees, Engine, QueueEngine, Result};
+use lockkeeper_core::engine::Address;
+use lockkeeper_core::engine::{Engine, QueueEngine};
+use lockkeeper_core::{Abilities, CrashFrees, Result};
 use std::sync::Arc;
 use std::time::Duration;
 

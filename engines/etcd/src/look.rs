@@ -8,7 +8,9 @@ use crate::generated::request_op::Request;
 use crate::generated::{KeyValue, RangeRequest, RangeResponse, RequestOp};
 use crate::keys::{self, Key, Span};
 use crate::value::Value;
-use lockkeeper_core::{Claim, Demand, Shape, grant};
+use lockkeeper_core::Demand;
+use lockkeeper_core::Shape;
+use lockkeeper_core::engine::{Claim, grant};
 
 /// The number of claims that are read beyond those that should decide: nested locks and shrunk writers do not count.
 const SPARE: i64 = 8;
@@ -106,7 +108,8 @@ pub(crate) fn demand(found: &KeyValue) -> Demand {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockkeeper_core::{ClaimId, Holder, LockName};
+    use lockkeeper_core::Holder;
+    use lockkeeper_core::engine::{ClaimId, LockName};
     use std::sync::Arc;
     use std::time::Duration;
 

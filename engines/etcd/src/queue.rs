@@ -15,10 +15,10 @@ use crate::look;
 use crate::requests::{Client, Reply};
 use crate::value::Value;
 use crate::wake::{self, Watches};
-use lockkeeper_core::{
-    Abilities, Ahead, Claim, ClaimId, Clock, Demand, Joined, Kept, Left, LockName, LockView, Place, Queue,
-    Renewal, Result, background,
+use lockkeeper_core::engine::{
+    Ahead, Claim, ClaimId, Clock, Joined, Kept, Left, LockName, Place, Queue, Renewal, background,
 };
+use lockkeeper_core::{Abilities, Demand, LockView, Result};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};

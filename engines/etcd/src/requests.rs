@@ -13,7 +13,7 @@ use crate::generated::{
 };
 use crate::keys::Key;
 use futures_util::Stream;
-use lockkeeper_core::{Connections, LockName};
+use lockkeeper_core::engine::{Connections, LockName};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};

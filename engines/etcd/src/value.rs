@@ -1,6 +1,7 @@
 //! The JSON that etcd alone stores with a claim: its demand, its id and its holder.
 
-use lockkeeper_core::{Claim, Demand, Holder};
+use lockkeeper_core::engine::Claim;
+use lockkeeper_core::{Demand, Holder};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -7,7 +7,8 @@ use crate::keys::{self, Span};
 use crate::queue::{Parts, delete_created_at, deleted};
 use crate::value::Value;
 use futures_util::future::join_all;
-use lockkeeper_core::{ClaimId, ClaimView, Demand, Holder, LockName, LockView, Result, Standing, Token};
+use lockkeeper_core::engine::{ClaimId, LockName};
+use lockkeeper_core::{ClaimView, Demand, Holder, LockView, Result, Standing, Token};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 

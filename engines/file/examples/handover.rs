@@ -1,7 +1,7 @@
 //! Measures how soon a waiter holds after the holder is killed:
 //! `cargo run --release -p lockkeeper-file --example handover -- DIR [ROUNDS]`.
 
-use lockkeeper_core::address::Address;
+use lockkeeper_core::engine::Address;
 use lockkeeper_core::{DEFAULT_TTL, Keeper};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

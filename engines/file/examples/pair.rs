@@ -1,6 +1,6 @@
 //! Measures an uncontended lock and release: `cargo run --release -p lockkeeper-file --example pair -- DIR [PAIRS]`.
 
-use lockkeeper_core::address::Address;
+use lockkeeper_core::engine::Address;
 use lockkeeper_core::{DEFAULT_TTL, Keeper};
 use std::time::Instant;
 

@@ -1,7 +1,8 @@
 //! The format of a claim's file, which only this engine has: a name with what a look needs, a head with the rest.
 
 use crate::counter::fingerprint;
-use lockkeeper_core::{Claim, ClaimId, Demand, Moment};
+use lockkeeper_core::Demand;
+use lockkeeper_core::engine::{Claim, ClaimId, Moment};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 
@@ -178,7 +179,8 @@ fn decode_demand(both: u64) -> Option<Demand> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockkeeper_core::{Holder, LockName};
+    use lockkeeper_core::Holder;
+    use lockkeeper_core::engine::LockName;
     use std::sync::Arc;
     use std::time::Duration;
 

@@ -2,8 +2,9 @@
 
 use crate::error::from_errno;
 use crate::network;
-use lockkeeper_core::address::Address;
-use lockkeeper_core::{Error, Result, background};
+use lockkeeper_core::engine::Address;
+use lockkeeper_core::engine::background;
+use lockkeeper_core::{Error, Result};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;

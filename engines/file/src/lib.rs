@@ -21,8 +21,9 @@ mod wake;
 pub use config::default_directory;
 
 use config::Config;
-use lockkeeper_core::address::Address;
-use lockkeeper_core::{Abilities, CrashFrees, Engine, MIN_TTL, QueueEngine, Result};
+use lockkeeper_core::engine::Address;
+use lockkeeper_core::engine::{Engine, QueueEngine};
+use lockkeeper_core::{Abilities, CrashFrees, MIN_TTL, Result};
 use queue::FileQueue;
 use std::sync::Arc;
 use std::time::Duration;

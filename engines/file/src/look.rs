@@ -3,7 +3,7 @@
 use crate::claim_file::{self, ClaimName};
 use crate::gate::Inside;
 use crate::shard::Shard;
-use lockkeeper_core::{Ahead, Claim, Clock, Moment, grant};
+use lockkeeper_core::engine::{Ahead, Claim, Clock, Moment, grant};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 use std::time::Duration;

@@ -1,4 +1,5 @@
 //! Refuses network file systems, on which this engine's file locks and watches do not work.
+//! Only this engine depends on them.
 
 use lockkeeper_core::{Error, Result};
 use rustix::fd::AsFd;

@@ -2,7 +2,8 @@
 
 use crate::claim_file::{self, ClaimName};
 use crate::shard::Shard;
-use lockkeeper_core::{Claim, Clock, Demand, Moment};
+use lockkeeper_core::Demand;
+use lockkeeper_core::engine::{Claim, Clock, Moment};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;

@@ -10,10 +10,11 @@ use crate::own_claim::OwnClaim;
 use crate::shard::Shards;
 use crate::view;
 use crate::wake::Watching;
-use lockkeeper_core::{
-    Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Kept, Left, LockName, LockView, Moment,
-    Place, Queue, Renewal, Result, Worker, background, grant,
+use lockkeeper_core::engine::{
+    Ahead, Claim, ClaimId, Clock, Joined, Kept, Left, LockName, Moment, Place, Queue, Renewal, Worker,
+    background, grant,
 };
+use lockkeeper_core::{Abilities, Demand, Error, LockView, Result};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

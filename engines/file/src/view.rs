@@ -4,7 +4,8 @@ use crate::claim_file::{ClaimName, Content};
 use crate::error::from_errno;
 use crate::look::{self, Verdict};
 use crate::shard::{Shard, Shards};
-use lockkeeper_core::{ClaimView, Clock, Holder, LockView, Moment, Result, Standing, Token};
+use lockkeeper_core::engine::{Clock, Moment};
+use lockkeeper_core::{ClaimView, Holder, LockView, Result, Standing, Token};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 

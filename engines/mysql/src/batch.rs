@@ -8,9 +8,10 @@ use crate::connection::{Pool, Work, several};
 use crate::error::{ENGINE, too_late};
 use crate::keys;
 use futures_util::future::join_all;
-use lockkeeper_core::{
-    Batch, Batcher, Claim, ClaimId, Connection, Connections, Error, Kept, LockName, Renewal, Result,
+use lockkeeper_core::engine::{
+    Batch, Batcher, Claim, ClaimId, Connection, Connections, Kept, LockName, Renewal,
 };
+use lockkeeper_core::{Error, Result};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Params, Value};
 use std::collections::{BTreeMap, HashMap, HashSet};

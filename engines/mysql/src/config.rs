@@ -1,7 +1,7 @@
 //! What the URL says: where the server is, which user connects, and the time limits that follow from the TTL.
 
 use crate::error::ENGINE;
-use lockkeeper_core::address::Address;
+use lockkeeper_core::engine::Address;
 use lockkeeper_core::{Error, Result};
 use lockkeeper_sql_common::Limits;
 use mysql_async::{Opts, OptsBuilder, SslOpts};

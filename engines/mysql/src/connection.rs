@@ -4,7 +4,8 @@
 
 use crate::config::Settings;
 use crate::error::{Collisions, closed, collided, failed, no_reply, too_late};
-use lockkeeper_core::{BoxFuture, Connection, Replies, Result, background};
+use lockkeeper_core::Result;
+use lockkeeper_core::engine::{BoxFuture, Connection, Replies, background};
 use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, Opts, Params};
 use std::ops::{Deref, DerefMut};

@@ -1,6 +1,7 @@
 //! What the driver's errors mean for the caller, and which requests are sent again.
 
-use lockkeeper_core::{Error, NoReply, Result};
+use lockkeeper_core::engine::NoReply;
+use lockkeeper_core::{Error, Result};
 use rand::random_range;
 use std::time::Duration;
 

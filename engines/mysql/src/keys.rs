@@ -1,6 +1,6 @@
 //! Names as the server sees them: user locks, and lists of names and ids inside statements.
 
-use lockkeeper_core::{ClaimId, LockName};
+use lockkeeper_core::engine::{ClaimId, LockName};
 use mysql_async::Value;
 use sha2::{Digest, Sha256};
 

@@ -15,10 +15,9 @@ mod wake;
 
 use crate::config::Settings;
 use crate::error::ENGINE;
-use lockkeeper_core::address::Address;
-use lockkeeper_core::{
-    Abilities, CrashFrees, Engine, Error, MIN_TTL, QueueEngine, RaceEngine, Result, background,
-};
+use lockkeeper_core::engine::Address;
+use lockkeeper_core::engine::{Engine, QueueEngine, RaceEngine, background};
+use lockkeeper_core::{Abilities, CrashFrees, Error, MIN_TTL, Result};
 use std::sync::Arc;
 use std::time::Duration;
 

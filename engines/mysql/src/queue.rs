@@ -6,10 +6,12 @@ use crate::connection::{Work, first_row, rows, statement};
 use crate::error::ENGINE;
 use crate::view::{ListRow, claim_row};
 use crate::{QUEUE, keys, wake};
-use lockkeeper_core::{
-    Abilities, Ahead, Claim, ClaimId, Clock, Connections, Demand, Error, Joined, Kept, Left, LockName,
-    LockView, Place, Queue, Renewal, Result, Shape, Token, background, grant,
+use lockkeeper_core::Shape;
+use lockkeeper_core::engine::{
+    Ahead, Claim, ClaimId, Clock, Connections, Joined, Kept, Left, LockName, Place, Queue, Renewal,
+    background, grant,
 };
+use lockkeeper_core::{Abilities, Demand, Error, LockView, Result, Token};
 use lockkeeper_sql_common::{Seen, Waiter, Waiters, lock_views};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Params, Value};

@@ -5,10 +5,10 @@ use crate::batch::{Joining, Texts, UnderWay, Writer, keep, microseconds};
 use crate::config::Settings;
 use crate::connection::{Work, first_row, rows, statement};
 use crate::keys;
-use lockkeeper_core::{
-    Abilities, Answer, Claim, ClaimId, Clock, Connections, Grant, Holder, Kept, Left, LockName, LockView,
-    Race, Renewal, Result, Token, background,
+use lockkeeper_core::engine::{
+    Answer, Claim, ClaimId, Clock, Connections, Grant, Kept, Left, LockName, Race, Renewal, background,
 };
+use lockkeeper_core::{Abilities, Holder, LockView, Result, Token};
 use lockkeeper_sql_common::{ClaimRow, Poller, lock_views};
 use mysql_async::Value;
 use mysql_async::prelude::Queryable;

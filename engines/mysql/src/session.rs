@@ -9,9 +9,8 @@ use crate::config::{HeldTimes, Settings};
 use crate::connection::{Guarded, Work, first_row, open};
 use crate::error::{Collisions, ENGINE, closed, failed, has_collided, too_late};
 use crate::view::{Holders, ViewTexts};
-use lockkeeper_core::{
-    Abilities, BoxFuture, Claim, ClaimId, Error, Lifeline, LockName, LockView, Result, Token, background,
-};
+use lockkeeper_core::engine::{BoxFuture, Claim, ClaimId, Lifeline, LockName, background};
+use lockkeeper_core::{Abilities, Error, LockView, Result, Token};
 use lockkeeper_sql_common::{Connection, Connections, Holds, Sessions};
 use mysql_async::Value;
 use mysql_async::prelude::FromRow;

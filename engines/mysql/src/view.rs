@@ -6,9 +6,8 @@ use crate::connection::{Pool, Work, rows, statement};
 use crate::error::ENGINE;
 use crate::keys;
 use crate::session::Session;
-use lockkeeper_core::{
-    Claim, ClaimId, Clock, Connections, Error, Holder, LockName, LockView, Moment, Result, Token, background,
-};
+use lockkeeper_core::engine::{Claim, ClaimId, Clock, Connections, LockName, Moment, background};
+use lockkeeper_core::{Error, Holder, LockView, Result, Token};
 use lockkeeper_sql_common::{ClaimRow, lock_views};
 use mysql_async::Value;
 use mysql_async::prelude::Queryable;

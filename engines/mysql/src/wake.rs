@@ -8,7 +8,8 @@
 use crate::config::Settings;
 use crate::connection::{Guarded, Work, first_row, open};
 use crate::error::{closed, failed, too_late};
-use lockkeeper_core::{ClaimId, Result};
+use lockkeeper_core::Result;
+use lockkeeper_core::engine::ClaimId;
 use lockkeeper_sql_common::Waiters;
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,7 +2,8 @@
 
 use crate::ADVISORY;
 use crate::held::{Held, Kind, PROBE, token};
-use lockkeeper_core::{Abilities, Claim, Lifeline, LockName, Result, Token};
+use lockkeeper_core::engine::{Claim, Lifeline, LockName};
+use lockkeeper_core::{Abilities, Result, Token};
 use lockkeeper_sql_common::Connection;
 
 const TAKE: usize = 0;

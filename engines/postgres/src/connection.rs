@@ -3,7 +3,8 @@
 use crate::config::{Backend, Host, Settings};
 use crate::error::{ENGINE, failed, no_reply};
 use futures_util::future::try_join_all;
-use lockkeeper_core::{Batch, Batcher, ClaimId, Error, Lifeline, Replies, Result};
+use lockkeeper_core::engine::{Batch, Batcher, ClaimId, Lifeline, Replies};
+use lockkeeper_core::{Error, Result};
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -257,7 +258,7 @@ impl Connection {
     }
 }
 
-impl lockkeeper_core::Connection for Connection {
+impl lockkeeper_core::engine::Connection for Connection {
     fn is_closed(&self) -> bool {
         self.client.is_closed() || self.replies.is_silent() || self.lifeline.has_ended()
     }
@@ -323,7 +324,7 @@ impl<J: Batch, L: Batch> Batched<J, L> {
     }
 }
 
-impl<J: Batch, L: Batch> lockkeeper_core::Connection for Batched<J, L> {
+impl<J: Batch, L: Batch> lockkeeper_core::engine::Connection for Batched<J, L> {
     fn is_closed(&self) -> bool {
         self.connection.is_closed()
     }

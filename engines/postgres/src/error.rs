@@ -1,6 +1,7 @@
 //! From errors of the driver to errors for the caller.
 
-use lockkeeper_core::{Error, NoReply};
+use lockkeeper_core::Error;
+use lockkeeper_core::engine::NoReply;
 use tokio_postgres::error::Severity;
 
 pub(crate) const ENGINE: &str = "postgres";

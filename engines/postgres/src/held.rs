@@ -1,4 +1,5 @@
 //! Locks that live on a connection: what the session and advisory styles share beside `sql-common`.
+//! They are two styles, so that this is told once.
 //!
 //! The connections live on the background runtime, so that a lock outlives the runtime of its caller.
 
@@ -7,7 +8,8 @@ use crate::connection::{Connection, Purpose};
 use crate::error::ENGINE;
 use crate::queue::RAISE_TOKENS;
 use crate::view::Registry;
-use lockkeeper_core::{Abilities, ClaimId, Error, LockName, LockView, Result, Token, background};
+use lockkeeper_core::engine::{ClaimId, LockName, background};
+use lockkeeper_core::{Abilities, Error, LockView, Result, Token};
 use lockkeeper_sql_common::{Connections, Holds, Limits, Sessions};
 use std::marker::PhantomData;
 use std::pin::pin;

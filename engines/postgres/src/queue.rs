@@ -9,10 +9,11 @@ use crate::config::Settings;
 use crate::connection::{Batched, Connection, Messages, Purpose, Unanswered, runtime_ended};
 use crate::error::ENGINE;
 use crate::wake;
-use lockkeeper_core::{
-    Abilities, Ahead, Claim, ClaimId, Clock, Connections, Demand, Error, Joined, Kept, Left, LockName,
-    LockView, Place, Queue, Renewal, Result, Token, background, grant,
+use lockkeeper_core::engine::{
+    Ahead, Claim, ClaimId, Clock, Connections, Joined, Kept, Left, LockName, Place, Queue, Renewal,
+    background, grant,
 };
+use lockkeeper_core::{Abilities, Demand, Error, LockView, Result, Token};
 use lockkeeper_sql_common::{ClaimRow, Waiters, lock_views};
 use std::collections::HashSet;
 use std::sync::Arc;

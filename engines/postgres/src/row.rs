@@ -8,10 +8,10 @@ use crate::config::Settings;
 use crate::connection::{Batched, Connection, Unanswered, runtime_ended};
 use crate::queue::{milliseconds, open_table};
 use futures_util::future::try_join_all;
-use lockkeeper_core::{
-    Abilities, Answer, Claim, ClaimId, Clock, Connections, Grant, Holder, Kept, Left, LockName, LockView,
-    Race, Renewal, Result, Token, background,
+use lockkeeper_core::engine::{
+    Answer, Claim, ClaimId, Clock, Connections, Grant, Kept, Left, LockName, Race, Renewal, background,
 };
+use lockkeeper_core::{Abilities, Holder, LockView, Result, Token};
 use lockkeeper_sql_common::{ClaimRow, Poller, lock_views};
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -3,7 +3,8 @@
 use crate::config::Settings;
 use crate::connection::{Connection, Purpose};
 use crate::error::{ENGINE, failed};
-use lockkeeper_core::{Error, Result, background};
+use lockkeeper_core::engine::background;
+use lockkeeper_core::{Error, Result};
 use lockkeeper_sql_common::{Schema, may_not_create};
 use std::sync::Arc;
 use tokio_postgres::error::SqlState;

@@ -5,7 +5,8 @@
 use crate::config::{Backend, Settings};
 use crate::connection::{self, Message, Purpose};
 use crate::wake::reconnect;
-use lockkeeper_core::{ClaimId, Clock, Connections, Holder, LockName, LockView, Result, background};
+use lockkeeper_core::engine::{ClaimId, Clock, Connections, LockName, background};
+use lockkeeper_core::{Holder, LockView, Result};
 use lockkeeper_sql_common::{ClaimRow, Connection, Hold, Holds, lock_views};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

@@ -2,7 +2,8 @@
 
 use crate::connection::Message;
 use crate::queue::{CLEAN, LOOK, QueueConnection, SWEEP};
-use lockkeeper_core::{ClaimId, Connection, Connections, Result};
+use lockkeeper_core::Result;
+use lockkeeper_core::engine::{ClaimId, Connection, Connections};
 use lockkeeper_sql_common::{Seen, Waiter, Waiters};
 use std::collections::BTreeSet;
 use std::sync::Arc;

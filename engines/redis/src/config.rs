@@ -1,7 +1,7 @@
 //! What the URL says: where the servers are, how to connect to them and how to lock.
 
 use crate::connection::Server;
-use lockkeeper_core::address::{Address, Host};
+use lockkeeper_core::engine::{Address, Host};
 use lockkeeper_core::{Error, Result};
 use redis::io::tcp::TcpSettings;
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisResult};

@@ -5,7 +5,7 @@ use crate::error::{closes_the_connection, io_error};
 use crate::script::Call;
 use crate::sentinel::MasterWatch;
 use crate::wake::Subscription;
-use lockkeeper_core::{BoxFuture, Replies};
+use lockkeeper_core::engine::{BoxFuture, Replies};
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{
     AsyncConnectionConfig, Cmd, ErrorKind, FromRedisValue, Pipeline, PushInfo, PushKind, RedisError,
@@ -260,7 +260,7 @@ impl Connection {
     }
 }
 
-impl lockkeeper_core::Connection for Connection {
+impl lockkeeper_core::engine::Connection for Connection {
     fn is_closed(&self) -> bool {
         *self.is_closed.borrow()
             || self.replies.is_silent()

@@ -1,6 +1,6 @@
 //! The names of the keys, and the slots they live in.
 
-use lockkeeper_core::ClaimId;
+use lockkeeper_core::engine::ClaimId;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 

@@ -30,8 +30,9 @@ pub mod parts {
 use crate::config::{Config, ENGINE};
 use crate::plain::RedisPlain;
 use crate::queue::RedisQueue;
-use lockkeeper_core::address::Address;
-use lockkeeper_core::{Abilities, CrashFrees, Engine, MIN_TTL, QueueEngine, RaceEngine, Result};
+use lockkeeper_core::engine::Address;
+use lockkeeper_core::engine::{Engine, QueueEngine, RaceEngine};
+use lockkeeper_core::{Abilities, CrashFrees, MIN_TTL, Result};
 use std::sync::Arc;
 use std::time::Duration;
 

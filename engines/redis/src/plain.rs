@@ -8,10 +8,10 @@ use crate::script::Script;
 use crate::servers::Servers;
 use crate::view::{self, HolderText};
 use crate::wake::Subscription;
-use lockkeeper_core::{
-    Abilities, Answer, Claim, ClaimId, Clock, Error, Grant, Kept, Left, LockName, LockView, Race, Renewal,
-    Result, background,
+use lockkeeper_core::engine::{
+    Answer, Claim, ClaimId, Clock, Grant, Kept, Left, LockName, Race, Renewal, background,
 };
+use lockkeeper_core::{Abilities, Error, LockView, Result};
 use redis::Value;
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;

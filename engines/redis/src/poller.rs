@@ -1,6 +1,7 @@
 //! One poller for each lock: of all claims that wait here for one lock in a race, only the first polls the server.
+//! Only Redis has holders that send no message.
 
-use lockkeeper_core::{ClaimId, LockName};
+use lockkeeper_core::engine::{ClaimId, LockName};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -7,10 +7,11 @@ use crate::script::{Call, Script};
 use crate::servers::Servers;
 use crate::view::{self, HolderText};
 use crate::wake::{Subscription, WaitState, Waiter, Waiters};
-use lockkeeper_core::{
-    Abilities, Ahead, Claim, ClaimId, Clock, Demand, Error, Joined, Kept, Left, LockName, LockView, Place,
-    Queue, Renewal, Result, Shape, Token, background,
+use lockkeeper_core::Shape;
+use lockkeeper_core::engine::{
+    Ahead, Claim, ClaimId, Clock, Joined, Kept, Left, LockName, Place, Queue, Renewal, background,
 };
+use lockkeeper_core::{Abilities, Demand, Error, LockView, Result, Token};
 use redis::Value;
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;

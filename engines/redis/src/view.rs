@@ -2,7 +2,8 @@
 
 use crate::config::ENGINE;
 use crate::error::error;
-use lockkeeper_core::{Claim, ClaimView, Demand, Holder, LockView, Result, Standing, Token};
+use lockkeeper_core::engine::Claim;
+use lockkeeper_core::{ClaimView, Demand, Holder, LockView, Result, Standing, Token};
 use redis::Value;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

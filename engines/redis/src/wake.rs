@@ -1,7 +1,7 @@
 //! How a message finds the claim that waits for it, and the subscription over which messages come.
 
 use crate::connection::Connection;
-use lockkeeper_core::{Claim, ClaimId, Connections, background};
+use lockkeeper_core::engine::{Claim, ClaimId, Connections, background};
 use rand::RngExt as _;
 use std::collections::HashMap;
 use std::fmt;

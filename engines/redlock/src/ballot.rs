@@ -1,4 +1,5 @@
 //! The vote: when a claim holds on a majority, and which token it has. Pure, and model-checked in `model`.
+//! Only RedLock votes.
 //!
 //! Every node keeps a number per lock. It raises it when it lets a claim in, and remembers for whom. The token is the
 //! largest number a majority gave. It counts when a majority has given *this* number to *this* claim: at once if

@@ -10,8 +10,9 @@ mod view;
 
 use crate::nodes::Nodes;
 use crate::redlock::{Inner, RedLock};
-use lockkeeper_core::address::Address;
-use lockkeeper_core::{Abilities, ClaimId, CrashFrees, Engine, Error, MIN_TTL, RaceEngine, Result};
+use lockkeeper_core::engine::Address;
+use lockkeeper_core::engine::{ClaimId, Engine, RaceEngine};
+use lockkeeper_core::{Abilities, CrashFrees, Error, MIN_TTL, Result};
 use lockkeeper_redis::parts::{ConnectOptions, Server, Subscription, server};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;

@@ -1,4 +1,5 @@
 //! The protocol of `ballot`, model-checked: three nodes, three clients, crashes, lost and late messages.
+//! Only RedLock has a protocol of its own.
 //!
 //! The clients' decisions are those of the engine (`ballot` itself); the nodes do what the scripts `attempt`, `raise` and
 //! `leave` do. A request may be lost, a reply may be lost, and a request may arrive after its client has given up. A

@@ -1,9 +1,11 @@
 //! The servers: one background connection to each, used all at once.
+//! Only RedLock has several servers that know nothing of each other.
 
 use crate::ENGINE;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use lockkeeper_core::{BoxFuture, Connections, Error, background};
+use lockkeeper_core::Error;
+use lockkeeper_core::engine::{BoxFuture, Connections, background};
 use lockkeeper_redis::parts::{Call, ConnectOptions, Connection, Server, Subscribed, Subscription, error};
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 use std::sync::Arc;

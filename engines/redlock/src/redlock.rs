@@ -1,4 +1,4 @@
-//! RedLock: a race on several nodes at once, which a majority decides.
+//! RedLock: a race on several nodes at once, which a majority decides. It is the engine's only style.
 
 use crate::ENGINE;
 use crate::ballot::{self, Given, Verdict, Word, quorum};
@@ -6,10 +6,10 @@ use crate::nodes::{Nodes, Replies};
 use crate::scripts;
 use crate::view;
 use futures_util::FutureExt as _;
-use lockkeeper_core::{
-    Abilities, Answer, Claim, ClaimId, Clock, Demand, Error, Grant, Kept, Left, LockName, LockView, Moment,
-    Race, Renewal, Result, Token, background,
+use lockkeeper_core::engine::{
+    Answer, Claim, ClaimId, Clock, Grant, Kept, Left, LockName, Moment, Race, Renewal, background,
 };
+use lockkeeper_core::{Abilities, Demand, Error, LockView, Result, Token};
 use lockkeeper_redis::parts::{Call, HolderText, Pace, PlainKeys, Pollers, Script, Wakes, error, integer};
 use rand::RngExt as _;
 use redis::{RedisError, RedisResult, Value};

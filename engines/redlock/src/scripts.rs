@@ -1,4 +1,4 @@
-//! The scripts that every node runs, each behind the same prelude.
+//! The scripts that every node runs, each behind the same prelude. Only the engines on Redis have scripts.
 
 use lockkeeper_redis::parts::Script;
 use std::sync::LazyLock;

@@ -3,7 +3,8 @@
 //! A server's session locks are re-entrant per connection, so two claims of one process on one connection
 //! would both win. Here only one claim of a process at a time gets as far as the server.
 
-use lockkeeper_core::{Claim, ClaimId, Clock, Holder, LockName, Moment, Token};
+use lockkeeper_core::engine::{Claim, ClaimId, Clock, LockName, Moment};
+use lockkeeper_core::{Holder, Token};
 use std::collections::{HashMap, hash_map};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

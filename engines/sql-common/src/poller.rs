@@ -1,6 +1,6 @@
 //! Waiting where the server sends no messages and a claim is not in a queue: one look serves all who wait in a keeper.
 
-use lockkeeper_core::LockName;
+use lockkeeper_core::engine::LockName;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -5,10 +5,10 @@ mod waiting;
 
 use crate::holds::{Holds, Reserved, Role};
 use crate::limits::Limits;
-use lockkeeper_core::{
-    Abilities, Answer, Claim, ClaimId, Clock, Error, Grant, Kept, Left, Lifeline, LockName, LockView, Moment,
-    Race, Renewal, Result, Token, background,
+use lockkeeper_core::engine::{
+    Answer, Claim, ClaimId, Clock, Grant, Kept, Left, Lifeline, LockName, Moment, Race, Renewal, background,
 };
+use lockkeeper_core::{Abilities, Error, LockView, Result, Token};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -2,7 +2,8 @@
 //!
 //! One look per pace serves all waiters of a keeper, whatever their number (Law 10).
 
-use lockkeeper_core::{Ahead, Claim, ClaimId, Clock, LockName, Moment, Result};
+use lockkeeper_core::Result;
+use lockkeeper_core::engine::{Ahead, Claim, ClaimId, Clock, LockName, Moment};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -156,7 +157,7 @@ impl Waiters {
             let ahead = waiter.ahead();
             if ahead < seen {
                 let (weight, limit) = (claim.demand.weight(), claim.demand.limit());
-                let fits = lockkeeper_core::grant::fits(ahead.0, weight, limit);
+                let fits = lockkeeper_core::engine::grant::fits(ahead.0, weight, limit);
                 waiter.waits.store(!fits, SeqCst);
                 return Ok(ahead);
             }

@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p lockkeeper-sqlite --example wake`
 
-use lockkeeper_core::address::Address;
+use lockkeeper_core::engine::Address;
 use lockkeeper_core::{Keeper, Result};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

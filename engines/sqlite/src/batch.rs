@@ -1,4 +1,5 @@
 //! Requests of many tasks in one transaction: beginning and committing is most of the cost of a short one.
+//! Only here the transaction is ours and not the server's.
 //!
 //! The queue belongs to the engine's thread. A task that finds the connection free does not come here.
 
@@ -234,7 +235,7 @@ mod tests {
     use crate::connection::{Database, Shared};
     use crate::row::SCHEMA;
     use crate::wake::Wakeup;
-    use lockkeeper_core::address::Address;
+    use lockkeeper_core::engine::Address;
     use rusqlite::Connection;
     use std::pin::Pin;
     use std::sync::atomic::Ordering::SeqCst;

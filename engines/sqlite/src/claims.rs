@@ -2,7 +2,8 @@
 
 use crate::error::Sql;
 use crate::wake::Wakeup;
-use lockkeeper_core::{ClaimId, Demand, grant};
+use lockkeeper_core::Demand;
+use lockkeeper_core::engine::{ClaimId, grant};
 use rusqlite::Connection;
 
 const LOOK: &str =

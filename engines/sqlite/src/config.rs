@@ -1,6 +1,6 @@
 //! What the URL says: the file, the style, and whether the file is in a place where SQLite's locks work.
 
-use lockkeeper_core::address::Address;
+use lockkeeper_core::engine::Address;
 use lockkeeper_core::{Error, Result};
 use rustix::fs::{Access, access, statfs};
 use std::path::{Path, PathBuf};

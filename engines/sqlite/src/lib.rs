@@ -15,8 +15,9 @@ mod view;
 mod wake;
 
 use config::Config;
-use lockkeeper_core::address::Address;
-use lockkeeper_core::{Abilities, CrashFrees, Engine, Error, MIN_TTL, QueueEngine, RaceEngine, Result};
+use lockkeeper_core::engine::Address;
+use lockkeeper_core::engine::{Engine, QueueEngine, RaceEngine};
+use lockkeeper_core::{Abilities, CrashFrees, Error, MIN_TTL, Result};
 use std::sync::Arc;
 use std::time::Duration;
 

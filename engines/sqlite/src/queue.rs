@@ -9,10 +9,11 @@ use crate::schema::Schema;
 use crate::time::{Time, nanos};
 use crate::view;
 use crate::wake::{Wake, Wakeup};
-use lockkeeper_core::{
-    Abilities, Ahead, Claim, ClaimId, Clock, Demand, Holder, Joined, Kept, Left, LockName, LockView, Moment,
-    Place, Queue, Renewal, Result, Shape, Token, grant,
+use lockkeeper_core::Shape;
+use lockkeeper_core::engine::{
+    Ahead, Claim, ClaimId, Clock, Joined, Kept, Left, LockName, Moment, Place, Queue, Renewal, grant,
 };
+use lockkeeper_core::{Abilities, Demand, Holder, LockView, Result, Token};
 use rusqlite::Connection;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

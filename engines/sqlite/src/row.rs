@@ -7,10 +7,8 @@ use crate::error::Sql;
 use crate::schema::Schema;
 use crate::time::{Time, between, nanos};
 use crate::view;
-use lockkeeper_core::{
-    Abilities, Answer, Claim, ClaimId, Clock, Grant, Holder, Kept, Left, LockName, LockView, Race, Renewal,
-    Result, Token,
-};
+use lockkeeper_core::engine::{Answer, Claim, ClaimId, Clock, Grant, Kept, Left, LockName, Race, Renewal};
+use lockkeeper_core::{Abilities, Holder, LockView, Result, Token};
 use rand::RngExt as _;
 use rusqlite::{Connection, OptionalExtension as _};
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};

@@ -1,6 +1,7 @@
 //! The time that all processes of one boot share. Only here expiry is judged by clients, so that they must read one clock.
 
-use lockkeeper_core::{Clock, Error, Moment, Result};
+use lockkeeper_core::engine::{Clock, Moment};
+use lockkeeper_core::{Error, Result};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The boot this process runs in, and the clock that all its processes read alike, whatever the wall clock does.

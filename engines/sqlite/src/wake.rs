@@ -4,7 +4,8 @@
 //! which that process reads, beside the database. So 200 idle waiters cost nothing, and a release costs one write.
 
 use crate::error::ENGINE;
-use lockkeeper_core::{ClaimId, Error, Result, Worker, background};
+use lockkeeper_core::engine::{ClaimId, Worker, background};
+use lockkeeper_core::{Error, Result};
 use rustix::fs::{FileType, Mode, OFlags, mknodat};
 use std::collections::HashMap;
 use std::ffi::OsString;

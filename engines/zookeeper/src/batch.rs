@@ -9,7 +9,7 @@ use crate::leave::remove_later;
 use crate::protocol::{self, Acl, Mode, Outcome, Request, Step};
 use crate::session::{Session, all_done};
 use futures_util::future::join_all;
-use lockkeeper_core::{Batch, Batcher, Claim, background, send_apart};
+use lockkeeper_core::engine::{Batch, Batcher, Claim, background, send_apart};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! The claims of this engine: in which session they were made and where their nodes are, since the server knows only nodes.
 
 use crate::keys::{NodeName, Sequence};
-use lockkeeper_core::{ClaimId, Clock, Moment};
+use lockkeeper_core::engine::{ClaimId, Clock, Moment};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use crate::keys::Naming;
 use crate::protocol::Acl;
-use lockkeeper_core::address::Address;
+use lockkeeper_core::engine::Address;
 use lockkeeper_core::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;

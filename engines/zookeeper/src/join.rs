@@ -10,7 +10,8 @@ use crate::queue::ZooKeeperQueue;
 use crate::session::Session;
 use crate::view::Content;
 use crate::wake::Look;
-use lockkeeper_core::{Claim, Error, Joined, Place, Result};
+use lockkeeper_core::engine::{Claim, Joined, Place};
+use lockkeeper_core::{Error, Result};
 use std::sync::Arc;
 
 fn failed(error: RequestError) -> Error {

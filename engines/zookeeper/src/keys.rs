@@ -1,6 +1,7 @@
 //! How locks and claims are named in ZooKeeper's tree, by us and by Curator and kazoo.
 
-use lockkeeper_core::{ClaimId, Demand};
+use lockkeeper_core::Demand;
+use lockkeeper_core::engine::ClaimId;
 use std::cmp::Ordering;
 use std::str::FromStr;
 

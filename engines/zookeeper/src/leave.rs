@@ -6,7 +6,7 @@ use crate::error::{RequestError, code};
 use crate::keys::nodes_of;
 use crate::queue::ZooKeeperQueue;
 use crate::session::Session;
-use lockkeeper_core::{Claim, ClaimId, Left, background};
+use lockkeeper_core::engine::{Claim, ClaimId, Left, background};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -22,8 +22,9 @@ mod wake;
 
 use config::{PLAIN, QUEUE, Settings};
 use error::ENGINE;
-use lockkeeper_core::address::Address;
-use lockkeeper_core::{Abilities, CrashFrees, Engine, MIN_TTL, QueueEngine, RaceEngine, Result};
+use lockkeeper_core::engine::Address;
+use lockkeeper_core::engine::{Engine, QueueEngine, RaceEngine};
+use lockkeeper_core::{Abilities, CrashFrees, MIN_TTL, Result};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -9,10 +9,8 @@ use crate::protocol::{Mode, Outcome, Step};
 use crate::session::{Session, Sessions};
 use crate::view::{self, Content};
 use crate::wake::wait_for;
-use lockkeeper_core::{
-    Abilities, Answer, Claim, ClaimId, Clock, Demand, Error, Grant, Kept, Left, LockName, LockView, Race,
-    Renewal, Result,
-};
+use lockkeeper_core::engine::{Answer, Claim, ClaimId, Clock, Grant, Kept, Left, LockName, Race, Renewal};
+use lockkeeper_core::{Abilities, Demand, Error, LockView, Result};
 use std::sync::Arc;
 use std::time::Duration;
 

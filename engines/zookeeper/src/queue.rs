@@ -8,10 +8,10 @@ use crate::protocol::{self, Mode, Request, Step};
 use crate::session::{Sessions, all_done};
 use crate::view::{self, Content};
 use crate::wake::{Woken, wait_for};
-use lockkeeper_core::{
-    Abilities, Ahead, Claim, ClaimId, Clock, Demand, Joined, Kept, Left, LockName, LockView, Place, Queue,
-    Renewal, Result,
+use lockkeeper_core::engine::{
+    Ahead, Claim, ClaimId, Clock, Joined, Kept, Left, LockName, Place, Queue, Renewal,
 };
+use lockkeeper_core::{Abilities, Demand, LockView, Result};
 use std::sync::Arc;
 use std::time::Duration;
 

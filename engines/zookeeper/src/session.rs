@@ -9,7 +9,7 @@ use crate::error::RequestError;
 use crate::jute::{Garbled, Reader};
 use crate::protocol::{self, Outcome, Request, Stat};
 use crate::shared::{Sending, Shared, Status, Wake};
-use lockkeeper_core::{Lifeline, Moment, background};
+use lockkeeper_core::engine::{Lifeline, Moment, background};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -3,7 +3,7 @@
 
 use crate::error::RequestError;
 use crate::protocol::Request;
-use lockkeeper_core::{Clock, Lifeline, Moment};
+use lockkeeper_core::engine::{Clock, Lifeline, Moment};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;

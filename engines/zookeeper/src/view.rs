@@ -5,7 +5,8 @@ use crate::error::{RequestError, code};
 use crate::keys;
 use crate::protocol::{self, Request, Stat};
 use crate::session::Session;
-use lockkeeper_core::{Claim, ClaimView, Demand, Holder, Standing};
+use lockkeeper_core::engine::Claim;
+use lockkeeper_core::{ClaimView, Demand, Holder, Standing};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

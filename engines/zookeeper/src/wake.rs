@@ -6,7 +6,9 @@ use crate::keys::{NodeName, Sequence};
 use crate::queue::ZooKeeperQueue;
 use crate::session::Session;
 use crate::shared::Wake;
-use lockkeeper_core::{Ahead, Claim, Demand, Result, Shape, grant};
+use lockkeeper_core::Shape;
+use lockkeeper_core::engine::{Ahead, Claim, grant};
+use lockkeeper_core::{Demand, Result};
 use std::time::Duration;
 
 /// A watch is not lost by the protocol; this is the poll beneath it all the same (Law 10).
@@ -101,7 +103,7 @@ fn weight_for(other: Demand, mine: Demand) -> u64 {
 mod tests {
     use super::*;
     use crate::keys::Naming;
-    use lockkeeper_core::ClaimId;
+    use lockkeeper_core::engine::ClaimId;
 
     fn child(demand: Demand, sequence: i32) -> String {
         format!("{}{}", Naming::Curator.prefix(ClaimId::random(), demand), Sequence(sequence))
@@ -135,7 +137,7 @@ mod tests {
         ];
         let look = look(&children, i32::MIN + 1, Demand::Shared);
         assert_eq!(look.blockers, [format!("/a/{}", children[0])]);
-        assert_eq!(look.ahead, Ahead(lockkeeper_core::SHARED_LIMIT + 1));
+        assert_eq!(look.ahead, Ahead(lockkeeper_core::engine::SHARED_LIMIT + 1));
     }
 
     #[test]

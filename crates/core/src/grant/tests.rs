@@ -80,7 +80,7 @@ fn every_blocker_matters() {
 
 #[test]
 fn a_writer_and_a_mutex_watch_one_claim_and_a_reader_the_nearest_writer() {
-    let writer = crate::SHARED_LIMIT;
+    let writer = crate::claim::SHARED_LIMIT;
     assert_eq!(blockers(&[writer, 1, 1], writer, writer), [2]);
     assert_eq!(blockers(&[writer, writer], writer, writer), [1]);
     assert_eq!(blockers(&[writer, writer, 1, 1], 1, writer), [1]);

@@ -1,7 +1,8 @@
 //! Order, tokens, wake-ups.
 
 use super::*;
-use lockkeeper_core::{Error, Left, Renewal, Standing};
+use lockkeeper_core::engine::{Left, Renewal};
+use lockkeeper_core::{Error, Standing};
 
 #[tokio::test]
 async fn claims_stand_in_the_order_they_came_and_leave_nothing_behind() {

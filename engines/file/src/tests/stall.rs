@@ -1,7 +1,8 @@
 //! A disk that does not answer costs only the locks that are on it.
 
 use super::*;
-use lockkeeper_core::{Guard, Keeper, Memory, QueueEngine, State};
+use lockkeeper_core::engine::{Memory, QueueEngine};
+use lockkeeper_core::{Guard, Keeper, State};
 use std::path::Path;
 use std::sync::{Condvar, Mutex};
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! A directory that is removed or moved away under our hands.
 
 use super::*;
-use lockkeeper_core::{Left, Renewal};
+use lockkeeper_core::engine::{Left, Renewal};
 
 async fn is_dead(files: &FileQueue, claim: &Claim) -> bool {
     let renewal = Renewal { claim: Arc::new(claim.clone()), ttl: claim.ttl };

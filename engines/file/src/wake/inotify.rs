@@ -1,6 +1,6 @@
 //! One inotify instance per process, read on the background runtime, notifies those who wait.
 
-use lockkeeper_core::background;
+use lockkeeper_core::engine::background;
 use rustix::fd::OwnedFd;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;

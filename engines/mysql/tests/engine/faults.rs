@@ -1,7 +1,7 @@
 //! Connections on which nothing arrives any more, and what becomes of locks, waiters and renewals.
 
 use lockkeeper::{Connect, Keeper, State};
-use lockkeeper_core::background;
+use lockkeeper_core::engine::background;
 use lockkeeper_testkit::{MariaDb, Proxy};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};

@@ -1,6 +1,6 @@
 //! The rule (`ahead + weight <= limit`) also stands in SQL: its copies say what the core's does.
 
-use lockkeeper_core::grant::fits;
+use lockkeeper_core::engine::grant::fits;
 use lockkeeper_testkit::MariaDb;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};

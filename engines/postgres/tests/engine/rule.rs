@@ -1,7 +1,7 @@
 //! The rule's copy in SQL against the one in the core, with generated queues on a real server.
 
 use lockkeeper::Demand;
-use lockkeeper_core::grant;
+use lockkeeper_core::engine::grant;
 use lockkeeper_testkit::Postgres;
 use std::future::poll_fn;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};

@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::config::Config;
-use lockkeeper_core::address::Address;
-use lockkeeper_core::{Holder, grant};
+use lockkeeper_core::Holder;
+use lockkeeper_core::engine::Address;
+use lockkeeper_core::engine::grant;
 use lockkeeper_testkit::Redis;
 
 const TTL: Duration = Duration::from_secs(10);

@@ -1,7 +1,8 @@
 //! What the tests of this engine share: keepers on real servers, and what the server counts.
 
-use lockkeeper_core::address::Address;
-use lockkeeper_core::{Engine, Keeper, Result};
+use lockkeeper_core::engine::Address;
+use lockkeeper_core::engine::Engine;
+use lockkeeper_core::{Keeper, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;

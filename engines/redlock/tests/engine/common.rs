@@ -1,6 +1,6 @@
 //! What the tests of this engine share: keepers on several servers.
 
-use lockkeeper_core::address::Address;
+use lockkeeper_core::engine::Address;
 use lockkeeper_core::{Keeper, Result};
 use lockkeeper_testkit::Redis;
 use std::time::Duration;

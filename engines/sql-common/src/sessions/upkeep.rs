@@ -2,7 +2,8 @@
 
 use super::{Connection, Connections, Inner, lock, open};
 use crate::holds::Hold;
-use lockkeeper_core::{Claim, Clock, Error, LockName, Moment, Result};
+use lockkeeper_core::engine::{Claim, Clock, LockName, Moment};
+use lockkeeper_core::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;

@@ -1,7 +1,8 @@
 //! One wait for a session lock: in the server, and on the background runtime for a waiter that may go away.
 
 use super::{Connection, Connections, Inner, lock};
-use lockkeeper_core::{Claim, ClaimId, Error, LockName, Result, Token, background};
+use lockkeeper_core::engine::{Claim, ClaimId, LockName, background};
+use lockkeeper_core::{Error, Result, Token};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 

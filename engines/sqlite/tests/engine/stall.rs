@@ -1,7 +1,8 @@
 //! A disk that does not answer costs only the locks that are on it.
 
 use crate::support::{File, soon};
-use lockkeeper_core::{Guard, Keeper, Memory, State};
+use lockkeeper_core::engine::Memory;
+use lockkeeper_core::{Guard, Keeper, State};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::FileExt as _;

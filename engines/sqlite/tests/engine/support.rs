@@ -1,6 +1,6 @@
 //! What the tests share: keepers on a throw-away file, a liveness limit, and a helper process to kill.
 
-use lockkeeper_core::address::Address;
+use lockkeeper_core::engine::Address;
 use lockkeeper_core::{Keeper, Result};
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};

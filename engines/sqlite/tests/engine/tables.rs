@@ -1,7 +1,7 @@
 //! The tables: made by hand, made by an earlier release, made by a later one.
 
 use crate::support::{File, LONG_TTL, keeper};
-use lockkeeper_core::Clock;
+use lockkeeper_core::engine::Clock;
 use std::time::Duration;
 
 const VERSION_1: &str = include_str!("version_1.sql");

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, unreachable_pub)]
 
-use lockkeeper_core::address::Address;
+use lockkeeper_core::engine::Address;
 use lockkeeper_core::{Keeper, Result};
 use lockkeeper_testkit::ZooKeeper;
 use std::sync::LazyLock;
@@ -19,7 +19,7 @@ pub fn server() -> &'static ZooKeeper {
 
 /// A name no other test uses.
 pub fn unique(stem: &str) -> String {
-    format!("{stem}-{}", lockkeeper_core::ClaimId::random())
+    format!("{stem}-{}", lockkeeper_core::engine::ClaimId::random())
 }
 
 pub async fn connect(url: &str, ttl: Duration) -> Result<Keeper> {

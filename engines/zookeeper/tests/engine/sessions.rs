@@ -1,7 +1,7 @@
 //! Sessions that break, expire, move to another server or are watched by many, on real servers.
 
 use crate::common::{LIMIT, connect, keeper_with, server, unique};
-use lockkeeper_core::address::Address;
+use lockkeeper_core::engine::Address;
 use lockkeeper_core::{Guard, Keeper, LockView, State};
 use lockkeeper_testkit::{Proxy, ZooKeeper, wait_until};
 use std::net::{Ipv4Addr, SocketAddr};
