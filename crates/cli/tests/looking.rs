@@ -323,10 +323,15 @@ fn a_deadlock_is_in_the_table_in_json_and_in_the_lines_of_watch() {
                     String::from_utf8(output.stdout).unwrap()
                 };
                 until("deadlock", || ls(&["ls"]).contains("deadlock?"));
-                serde_json::from_str::<Value>(&ls(&["ls", "--json"])).unwrap()
+                // While the deadlock lasts: watch must have the time to see it.
+                let mut line = watch.line();
+                while !line.contains("deadlock? ") {
+                    line = watch.line();
+                }
+                (line, serde_json::from_str::<Value>(&ls(&["ls", "--json"])).unwrap())
             }
         });
-        let locks = tokio::select! {
+        let (line, locks) = tokio::select! {
             guard = waits => panic!("{guard:?}"),
             locks = looks => locks.unwrap(),
         };
@@ -334,10 +339,6 @@ fn a_deadlock_is_in_the_table_in_json_and_in_the_lines_of_watch() {
             let circle = lock["deadlocks"][0].as_array().unwrap();
             assert_eq!(circle.len(), 2, "{locks}");
             assert_eq!(circle[0]["behind_claim"].as_str().unwrap().len(), 32, "{locks}");
-        }
-        let mut line = watch.line();
-        while !line.contains("deadlock? ") {
-            line = watch.line();
         }
         assert!(line.contains("waits for a behind") && line.contains("waits for b behind"), "{line}");
     });
