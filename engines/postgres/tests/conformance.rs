@@ -1,26 +1,35 @@
-//! The whole suite on every style, one after the other.
+//! The whole suite on every style, without and with TLS.
 
-use lockkeeper_conformance::{Subject, Suite};
+use lockkeeper_conformance::{Program, Subject, Suite};
 use lockkeeper_testkit::Postgres;
 use std::process::ExitCode;
 use std::time::Duration;
 
+const ROOM: &str = "max_connections=900";
+
 fn main() -> ExitCode {
-    let outcomes: Vec<ExitCode> =
-        lockkeeper_postgres::STYLES.iter().map(|style| suite(style.style)).collect();
-    let failed = outcomes.into_iter().find(|outcome| *outcome != ExitCode::SUCCESS);
-    failed.unwrap_or(ExitCode::SUCCESS)
+    let mut program = Program::new();
+    for abilities in lockkeeper_postgres::STYLES {
+        let style = abilities.style;
+        let suite = Suite::new(*abilities).cannot(
+            "tokens::grow_after_a_restart",
+            "the cases share a server; engine/restart.rs has its own",
+        );
+        program = program
+            .suite(style, suite.clone(), move || {
+                let server = Postgres::start_with(&[ROOM]);
+                let url = format!("{}?style={style}", server.url());
+                subject(server, url)
+            })
+            .tls(style, suite, move || {
+                let server = Postgres::start_tls_with(&[ROOM]);
+                let url = format!("{}&style={style}", server.tls_url());
+                subject(server, url)
+            });
+    }
+    program.run()
 }
 
-/// Runs the suite on one style.
-fn suite(style: &'static str) -> ExitCode {
-    let abilities = lockkeeper_postgres::STYLES.iter().find(|known| known.style == style);
-    let suite = Suite::new(*abilities.expect("a style we have"))
-        .cannot("tokens::grow_after_a_restart", "the cases share a server; engine/restart.rs has its own");
-    suite.run(move || {
-        let server = Postgres::start_with(&["max_connections=900"]);
-        Subject::at(format!("{}?style={style}&connections=150", server.url()))
-            .short_ttl(Duration::from_secs(4))
-            .keep(server)
-    })
+fn subject(server: Postgres, url: String) -> Subject {
+    Subject::at(format!("{url}&connections=150")).short_ttl(Duration::from_secs(4)).keep(server)
 }
