@@ -2,7 +2,7 @@
 
 use crate::claim::{Claim, ClaimId, Demand};
 use crate::clock::Moment;
-use crate::engine::Renewal;
+use crate::engine::{Left, Renewal};
 use crate::error::{Error, LostReason, Result};
 use crate::guard::Hold;
 use crate::keeper::{Keeper, MIN_TTL};
@@ -23,6 +23,9 @@ pub(crate) enum Wait {
     Within(Duration),
     Forever,
 }
+
+/// The longest pause before a wait joins again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Since when the engine does not reply to a wait.
 #[derive(Debug, Default)]
@@ -52,7 +55,7 @@ impl Outage {
 
     /// Longer after each failure, at random so that many clients do not come back together.
     fn next_pause(&self, ttl: Duration) -> Duration {
-        (pause(ttl) * 2u32.saturating_pow(self.failures)).min(ttl / 2)
+        (pause(ttl) * 2u32.saturating_pow(self.failures)).min(ttl / 2).min(LONGEST_PAUSE)
     }
 }
 
@@ -230,10 +233,23 @@ impl Stay {
         }
     }
 
-    /// Leaves and says whether the claim was still there.
-    pub(crate) async fn leave(&mut self) -> Result<crate::engine::Left> {
-        self.keeper.0.renewals.remove(&self.life);
-        let left = self.keeper.0.engine.release(&self.life.claim).await?;
+    /// Leaves and says whether the claim was still there. A leave without a reply is sent again as long as the claim is
+    /// trusted.
+    pub(crate) async fn leave(&mut self) -> Result<Left> {
+        let (keeper, life) = (&self.keeper.0, &self.life);
+        keeper.renewals.remove(life);
+        let mut was_sent = false;
+        let left = loop {
+            match keeper.engine.release(&life.claim).await {
+                Err(error) if error.is_temporary() && life.lost().is_none() => {
+                    was_sent = true;
+                    tokio::time::sleep(pause(life.claim.ttl)).await;
+                }
+                // The engine keeps a trusted claim, so an earlier leave has removed it.
+                Ok(Left::NotThere) if was_sent => break Left::Left,
+                settled => break settled?,
+            }
+        };
         self.settled = true;
         Ok(left)
     }

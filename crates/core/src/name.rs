@@ -11,7 +11,7 @@ const LONGEST_BYTES: usize = 512;
 /// `.` or `..`.
 ///
 /// ```
-/// use lockkeeper_core::LockName;
+/// use lockkeeper_core::engine::LockName;
 /// assert!(LockName::new("orders/42").is_ok());
 /// assert!(LockName::new("orders//42").is_err());
 /// ```

@@ -142,9 +142,12 @@ impl<Q: Queue> QueueEngine<Q> {
     }
 }
 
+/// A longer TTL is no reason for longer pauses.
+const LONG_TTL: Duration = Duration::from_secs(10);
+
 /// A short pause after a failure that may pass, at random so that many clients do not come back together.
 pub(crate) fn pause(ttl: Duration) -> Duration {
-    ttl.mul_f64(rand::rng().random_range(0.01..0.05))
+    ttl.min(LONG_TTL).mul_f64(rand::rng().random_range(0.01..0.05))
 }
 
 impl<Q: Queue> crate::engine::sealed::Sealed for QueueEngine<Q> {}

@@ -107,7 +107,10 @@ async fn connect(settings: &Settings, server: usize) -> io::Result<Box<dyn Strea
 
 /// Connects to one server and opens the session there, or resumes it.
 async fn handshake(shared: &Shared, settings: &Settings, server: usize) -> Result<Connection, RequestError> {
-    let limit = (settings.timeout / 6).clamp(Duration::from_millis(250), Duration::from_secs(5));
+    // A session that exists must find another server soon; a new one may wait for a server that has just started.
+    let shortest =
+        if shared.state().session == 0 { Duration::from_secs(2) } else { Duration::from_millis(250) };
+    let limit = (settings.timeout / 6).clamp(shortest, Duration::from_secs(5));
     tokio::select! {
         done = handshake_without_timeout(shared, settings, server) => done,
         () = tokio::time::sleep(limit) => Err(lost(format_args!("no reply within {limit:?}"))),

@@ -34,7 +34,7 @@ pub(super) async fn a_lost_reply_of_a_release_still_frees(bench: Bench) {
     let (keeper, engine) = bench.faulty(bench.long_ttl()).await;
     let guard = soon_held(keeper.mutex("freed").lock()).await;
     engine.lose_releases(1);
-    assert!(guard.release().await.expect_err("the reply is lost").is_temporary());
+    soon("the release is sent again", guard.release()).await.expect("the first one has freed it");
     is_free(&keeper, "freed").await;
 }
 
