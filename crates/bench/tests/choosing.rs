@@ -17,7 +17,7 @@ fn the_tables_are_those_of_the_saved_run() {
         page == renewed,
         "renew it: lockkeeper bench --from docs/bench/bench.json --markdown docs/choosing.md"
     );
-    assert!(page.matches("<!-- bench:").count() > 20);
+    assert!(page.matches("<!-- bench:").count() >= 14);
 }
 
 #[test]

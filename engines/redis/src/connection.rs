@@ -229,9 +229,18 @@ impl Connection {
     async fn reply<T>(&self, request: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         let _silence = ClosesIfSilent(self);
         match self.replies.request(request).await {
+            // A master that was replaced may still accept a write, and lose it when it follows the new one.
+            Ok(Ok(_)) if self.is_replaced() => {
+                Err(io_error(io::ErrorKind::ConnectionReset, "the sentinels name another master"))
+            }
             Ok(reply) => reply,
             Err(no_reply) => Err(io_error(io::ErrorKind::TimedOut, no_reply.to_string())),
         }
+    }
+
+    /// Whether the sentinels name another master.
+    fn is_replaced(&self) -> bool {
+        self.master.as_ref().is_some_and(|master| master.is_elsewhere(&self.server))
     }
 
     fn judge<T>(&self, outcome: &RedisResult<T>) {
@@ -262,9 +271,7 @@ impl Connection {
 
 impl lockkeeper_core::engine::Connection for Connection {
     fn is_closed(&self) -> bool {
-        *self.is_closed.borrow()
-            || self.replies.is_silent()
-            || self.master.as_ref().is_some_and(|master| master.is_elsewhere(&self.server))
+        *self.is_closed.borrow() || self.replies.is_silent() || self.is_replaced()
     }
 }
 

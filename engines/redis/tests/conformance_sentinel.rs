@@ -43,8 +43,18 @@ fn fail_over(sentinel: &Sentinel, turn: &Mutex<()>) {
         sleep(Duration::from_millis(5));
     }
     let port = sentinel.failover();
+    // A write that is let go before the old master follows the new one would be acknowledged and then lost.
+    while is_master(&mut master) {
+        sleep(Duration::from_millis(5));
+    }
     let _: redis::RedisResult<()> = redis::cmd("CLIENT").arg("UNPAUSE").query(&mut master);
     eprintln!("failed over to {port}");
+}
+
+/// Whether the server calls itself a master; one that has ended the connection has changed its role.
+fn is_master(server: &mut redis::Connection) -> bool {
+    let info: redis::RedisResult<String> = redis::cmd("INFO").arg("replication").query(server);
+    info.is_ok_and(|info| info.contains("role:master"))
 }
 
 /// Whether both replicas have what the master has, by its own INFO.
