@@ -49,7 +49,7 @@ pub const STYLES: &[Abilities] = &[Abilities {
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper_core::Result<()> {
-/// # use lockkeeper_core::{DEFAULT_TTL, Keeper, address::Address};
+/// # use lockkeeper_core::{DEFAULT_TTL, Keeper, engine::Address};
 /// # let temporary = tempfile::tempdir().unwrap();
 /// # let directory = temporary.path().join("locks");
 /// let address = Address::parse(&format!("file:{}", directory.display()))?;

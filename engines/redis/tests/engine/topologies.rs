@@ -144,7 +144,7 @@ async fn a_lock_that_too_few_replicas_have_is_not_granted() {
         assert!(!found.is_empty(), "the grant waited for the replica");
         guard.release().await.unwrap();
         proxy.cut();
-        let error = keeper.mutex(style).lock().await.expect_err("no replica confirms");
+        let error = keeper.mutex(style).try_lock().await.expect_err("no replica confirms");
         assert!(matches!(error, Error::Engine { temporary: true, .. }), "{error}");
         proxy.heal();
         until("what was withdrawn is gone", async || {
