@@ -111,6 +111,7 @@ pub enum Left {
 
 /// How soon a lock is free again after its holder's process was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub enum CrashFrees {
     /// As soon as the system notices: a kernel lock, a connection.
     AtOnce,
@@ -122,6 +123,7 @@ pub enum CrashFrees {
 
 /// What an engine and style can do; the table in the README is made of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Abilities {
     /// The engine's name, such as `redis`.
     pub engine: &'static str,

@@ -2,10 +2,9 @@
 
 use crate::claim::{Claim, ClaimId, Demand, Token};
 use crate::clock::{Clock, Moment};
-use crate::engine::{Abilities, ClaimView, CrashFrees, Engine, Kept, Left, LockView, Renewal, Standing};
+use crate::engine::{Abilities, ClaimView, Engine, Kept, Left, LockView, Renewal, Standing};
 use crate::error::Result;
 use crate::grant;
-use crate::keeper::MIN_TTL;
 use crate::name::LockName;
 use crate::queue::{Ahead, Joined, Place, Queue, QueueEngine};
 use std::collections::{BTreeMap, HashMap};
@@ -173,21 +172,7 @@ fn wake(queue: &BTreeMap<Place, Entry>) {
 
 impl Queue for Memory {
     fn abilities(&self) -> Abilities {
-        Abilities {
-            engine: "memory",
-            style: "queue",
-            url: "memory:",
-            fair: true,
-            shared: true,
-            permits: true,
-            downgrade: true,
-            push: true,
-            across_processes: false,
-            across_machines: false,
-            token_survives_restart: false,
-            crash_frees: CrashFrees::WithTheProcess,
-            min_ttl: MIN_TTL,
-        }
+        Abilities::new("memory", "queue", "memory:").queue().push().one_process()
     }
 
     fn clock(&self) -> Clock {

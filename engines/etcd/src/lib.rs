@@ -19,26 +19,15 @@ mod wake;
 
 use lockkeeper_core::engine::Address;
 use lockkeeper_core::engine::{Engine, QueueEngine};
-use lockkeeper_core::{Abilities, CrashFrees, Result};
+use lockkeeper_core::{Abilities, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What each style can do.
-pub const STYLES: &[Abilities] = &[Abilities {
-    engine: "etcd",
-    style: "queue",
-    url: "etcd://host1:2379,host2:2379",
-    fair: true,
-    shared: true,
-    permits: true,
-    downgrade: true,
-    push: true,
-    across_processes: true,
-    across_machines: true,
-    token_survives_restart: true,
-    crash_frees: CrashFrees::WithinTtl,
-    min_ttl: config::MIN_TTL,
-}];
+pub const STYLES: &[Abilities] = &[Abilities::new("etcd", "queue", "etcd://host1:2379,host2:2379")
+    .queue()
+    .push()
+    .min_ttl(config::MIN_TTL)];
 
 /// Connects to the cluster that the address names and takes a lease that fits the TTL.
 ///

@@ -23,27 +23,16 @@ pub use config::default_directory;
 use config::Config;
 use lockkeeper_core::engine::Address;
 use lockkeeper_core::engine::{Engine, QueueEngine};
-use lockkeeper_core::{Abilities, CrashFrees, MIN_TTL, Result};
+use lockkeeper_core::{Abilities, Result};
 use queue::FileQueue;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What each style can do.
-pub const STYLES: &[Abilities] = &[Abilities {
-    engine: "file",
-    style: "queue",
-    url: "file:/dir",
-    fair: true,
-    shared: true,
-    permits: true,
-    downgrade: true,
-    push: cfg!(target_os = "linux"),
-    across_processes: true,
-    across_machines: false,
-    token_survives_restart: true,
-    crash_frees: CrashFrees::AtOnce,
-    min_ttl: MIN_TTL,
-}];
+pub const STYLES: &[Abilities] = &[if cfg!(target_os = "linux") { QUEUE.push() } else { QUEUE }];
+
+const QUEUE: Abilities =
+    Abilities::new("file", "queue", "file:/dir").queue().one_machine().crash_frees_at_once();
 
 /// Opens the directory that the address names, and makes it if it is not there.
 ///

@@ -17,53 +17,24 @@ use crate::config::Settings;
 use crate::error::ENGINE;
 use lockkeeper_core::engine::Address;
 use lockkeeper_core::engine::{Engine, QueueEngine, RaceEngine, background};
-use lockkeeper_core::{Abilities, CrashFrees, Error, MIN_TTL, Result};
+use lockkeeper_core::{Abilities, Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a keeper removes what nobody has used for a day.
 const CLEAN_EVERY: Duration = Duration::from_secs(3600);
 
-const QUEUE: Abilities = Abilities {
-    engine: ENGINE,
-    style: "queue",
-    url: "mysql://user@host/database",
-    fair: true,
-    shared: true,
-    permits: true,
-    downgrade: true,
-    push: true,
-    across_processes: true,
-    across_machines: true,
-    token_survives_restart: true,
-    crash_frees: CrashFrees::WithinTtl,
-    min_ttl: MIN_TTL,
-};
-
-const ROW: Abilities = Abilities {
-    style: "row",
-    url: "mysql://user@host/database?style=row",
-    fair: false,
-    shared: false,
-    permits: false,
-    downgrade: false,
-    push: false,
-    ..QUEUE
-};
-
-const SESSION: Abilities = Abilities {
-    style: "session",
-    url: "mysql://user@host/database?style=session",
-    push: true,
-    crash_frees: CrashFrees::AtOnce,
-    ..ROW
-};
-
-const ADVISORY: Abilities =
-    Abilities { style: "advisory", url: "mysql://user@host/database?style=advisory", ..SESSION };
-
 /// What each style can do.
 pub const STYLES: &[Abilities] = &[QUEUE, ROW, SESSION, ADVISORY];
+
+const QUEUE: Abilities = Abilities::new(ENGINE, "queue", "mysql://user@host/database").queue().push();
+const ROW: Abilities = Abilities::new(ENGINE, "row", "mysql://user@host/database?style=row");
+const SESSION: Abilities = Abilities::new(ENGINE, "session", "mysql://user@host/database?style=session")
+    .push()
+    .crash_frees_at_once();
+const ADVISORY: Abilities = Abilities::new(ENGINE, "advisory", "mysql://user@host/database?style=advisory")
+    .push()
+    .crash_frees_at_once();
 
 /// How many connections a keeper opens at most, unless the URL says otherwise: on each runtime to share the work of a
 /// queue, to hold locks each in its own transaction, or to wait for user locks.

@@ -18,50 +18,22 @@ use crate::config::Settings;
 use crate::error::ENGINE;
 use lockkeeper_core::engine::Address;
 use lockkeeper_core::engine::{Engine, QueueEngine, RaceEngine};
-use lockkeeper_core::{Abilities, CrashFrees, MIN_TTL, Result};
+use lockkeeper_core::{Abilities, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
-const QUEUE: Abilities = Abilities {
-    engine: ENGINE,
-    style: "queue",
-    url: "postgres://user@host/database",
-    fair: true,
-    shared: true,
-    permits: true,
-    downgrade: true,
-    push: true,
-    across_processes: true,
-    across_machines: true,
-    token_survives_restart: true,
-    crash_frees: CrashFrees::WithinTtl,
-    min_ttl: MIN_TTL,
-};
-
-const ROW: Abilities = Abilities {
-    style: "row",
-    url: "postgres://user@host/database?style=row",
-    fair: false,
-    shared: false,
-    permits: false,
-    downgrade: false,
-    push: false,
-    ..QUEUE
-};
-
-const SESSION: Abilities = Abilities {
-    style: "session",
-    url: "postgres://user@host/database?style=session",
-    push: true,
-    crash_frees: CrashFrees::AtOnce,
-    ..ROW
-};
-
-const ADVISORY: Abilities =
-    Abilities { style: "advisory", url: "postgres://user@host/database?style=advisory", ..SESSION };
-
 /// What each style can do.
 pub const STYLES: &[Abilities] = &[QUEUE, ROW, SESSION, ADVISORY];
+
+const QUEUE: Abilities = Abilities::new(ENGINE, "queue", "postgres://user@host/database").queue().push();
+const ROW: Abilities = Abilities::new(ENGINE, "row", "postgres://user@host/database?style=row");
+const SESSION: Abilities = Abilities::new(ENGINE, "session", "postgres://user@host/database?style=session")
+    .push()
+    .crash_frees_at_once();
+const ADVISORY: Abilities =
+    Abilities::new(ENGINE, "advisory", "postgres://user@host/database?style=advisory")
+        .push()
+        .crash_frees_at_once();
 
 /// How many connections a keeper opens at most to hold locks, or to wait for them, unless the URL says otherwise.
 fn connections(style: &str) -> usize {

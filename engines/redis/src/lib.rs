@@ -32,42 +32,14 @@ use crate::plain::RedisPlain;
 use crate::queue::RedisQueue;
 use lockkeeper_core::engine::Address;
 use lockkeeper_core::engine::{Engine, QueueEngine, RaceEngine};
-use lockkeeper_core::{Abilities, CrashFrees, MIN_TTL, Result};
+use lockkeeper_core::{Abilities, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What each style can do.
 pub const STYLES: &[Abilities] = &[
-    Abilities {
-        engine: ENGINE,
-        style: "queue",
-        url: "redis://host:6379",
-        fair: true,
-        shared: true,
-        permits: true,
-        downgrade: true,
-        push: true,
-        across_processes: true,
-        across_machines: true,
-        token_survives_restart: true,
-        crash_frees: CrashFrees::WithinTtl,
-        min_ttl: MIN_TTL,
-    },
-    Abilities {
-        engine: ENGINE,
-        style: "plain",
-        url: "redis://host:6379?style=plain",
-        fair: false,
-        shared: false,
-        permits: false,
-        downgrade: false,
-        push: true,
-        across_processes: true,
-        across_machines: true,
-        token_survives_restart: true,
-        crash_frees: CrashFrees::WithinTtl,
-        min_ttl: MIN_TTL,
-    },
+    Abilities::new(ENGINE, "queue", "redis://host:6379").queue().push(),
+    Abilities::new(ENGINE, "plain", "redis://host:6379?style=plain").push(),
 ];
 
 /// Connects to the servers that the address names.

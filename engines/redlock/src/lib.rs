@@ -12,7 +12,7 @@ use crate::nodes::Nodes;
 use crate::redlock::{Inner, RedLock};
 use lockkeeper_core::engine::Address;
 use lockkeeper_core::engine::{ClaimId, Engine, RaceEngine};
-use lockkeeper_core::{Abilities, CrashFrees, Error, MIN_TTL, Result};
+use lockkeeper_core::{Abilities, Error, Result};
 use lockkeeper_redis::parts::{ConnectOptions, Server, Subscription, server};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -21,21 +21,8 @@ use std::time::Duration;
 const ENGINE: &str = "redlock";
 
 /// What its one style can do.
-pub const STYLES: &[Abilities] = &[Abilities {
-    engine: ENGINE,
-    style: "plain",
-    url: "redlock://host1,host2,host3",
-    fair: false,
-    shared: true,
-    permits: false,
-    downgrade: false,
-    push: true,
-    across_processes: true,
-    across_machines: true,
-    token_survives_restart: true,
-    crash_frees: CrashFrees::WithinTtl,
-    min_ttl: MIN_TTL,
-}];
+pub const STYLES: &[Abilities] =
+    &[Abilities::new(ENGINE, "plain", "redlock://host1,host2,host3").shared().push()];
 
 /// Connects to the servers that the address names.
 ///

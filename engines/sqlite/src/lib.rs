@@ -17,39 +17,16 @@ mod wake;
 use config::Config;
 use lockkeeper_core::engine::Address;
 use lockkeeper_core::engine::{Engine, QueueEngine, RaceEngine};
-use lockkeeper_core::{Abilities, CrashFrees, Error, MIN_TTL, Result};
+use lockkeeper_core::{Abilities, Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What each style can do.
 pub const STYLES: &[Abilities] = &[QUEUE, ROW];
 
-const QUEUE: Abilities = Abilities {
-    engine: "sqlite",
-    style: "queue",
-    url: "sqlite:/path/to/locks.db",
-    fair: true,
-    shared: true,
-    permits: true,
-    downgrade: true,
-    push: true,
-    across_processes: true,
-    across_machines: false,
-    token_survives_restart: true,
-    crash_frees: CrashFrees::WithinTtl,
-    min_ttl: MIN_TTL,
-};
-
-const ROW: Abilities = Abilities {
-    style: "row",
-    url: "sqlite:/path/to/locks.db?style=row",
-    fair: false,
-    shared: false,
-    permits: false,
-    downgrade: false,
-    push: false,
-    ..QUEUE
-};
+const QUEUE: Abilities =
+    Abilities::new("sqlite", "queue", "sqlite:/path/to/locks.db").queue().push().one_machine();
+const ROW: Abilities = Abilities::new("sqlite", "row", "sqlite:/path/to/locks.db?style=row").one_machine();
 
 /// The statements that make a style's tables, as [`connect`] runs them; empty for an unknown style.
 ///

@@ -24,42 +24,14 @@ use config::{PLAIN, QUEUE, Settings};
 use error::ENGINE;
 use lockkeeper_core::engine::Address;
 use lockkeeper_core::engine::{Engine, QueueEngine, RaceEngine};
-use lockkeeper_core::{Abilities, CrashFrees, MIN_TTL, Result};
+use lockkeeper_core::{Abilities, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What each style can do.
 pub const STYLES: &[Abilities] = &[
-    Abilities {
-        engine: ENGINE,
-        style: QUEUE,
-        url: "zookeeper://host1,host2/chroot",
-        fair: true,
-        shared: true,
-        permits: true,
-        downgrade: true,
-        push: true,
-        across_processes: true,
-        across_machines: true,
-        token_survives_restart: true,
-        crash_frees: CrashFrees::WithinTtl,
-        min_ttl: MIN_TTL,
-    },
-    Abilities {
-        engine: ENGINE,
-        style: PLAIN,
-        url: "zookeeper://host1,host2/chroot?style=plain",
-        fair: false,
-        shared: false,
-        permits: false,
-        downgrade: false,
-        push: true,
-        across_processes: true,
-        across_machines: true,
-        token_survives_restart: true,
-        crash_frees: CrashFrees::WithinTtl,
-        min_ttl: MIN_TTL,
-    },
+    Abilities::new(ENGINE, QUEUE, "zookeeper://host1,host2/chroot").queue().push(),
+    Abilities::new(ENGINE, PLAIN, "zookeeper://host1,host2/chroot?style=plain").push(),
 ];
 
 /// Opens a session with the ensemble that the address names.

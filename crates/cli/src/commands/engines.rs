@@ -110,7 +110,7 @@ fn row(style: &Abilities) -> Vec<String> {
     let crash_frees = match style.crash_frees {
         CrashFrees::AtOnce => "at once",
         CrashFrees::WithinTtl => "within the TTL",
-        CrashFrees::WithTheProcess => "with the process",
+        _ => "with the process",
     };
     vec![
         style.engine.into(),

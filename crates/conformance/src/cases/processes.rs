@@ -9,7 +9,7 @@ use std::time::Duration;
 fn crash_ttl(bench: &Bench) -> Duration {
     match bench.abilities().crash_frees {
         CrashFrees::AtOnce => bench.long_ttl(),
-        CrashFrees::WithinTtl | CrashFrees::WithTheProcess => bench.short_ttl(),
+        _ => bench.short_ttl(),
     }
 }
 
