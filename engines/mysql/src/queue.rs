@@ -189,7 +189,7 @@ impl Queue for TableQueue {
     }
 
     async fn join(&self, claim: &Claim) -> Result<Joined> {
-        let waiter = self.waiters.enter(claim, || 0);
+        let waiter = self.waiters.enter(claim);
         let joining = self.under_way.begin(claim, self.wake_lock.clone(), self.limit).await?;
         if !self.contended.contains(&claim.name) {
             let place = self.connections.foreground().await?.join(Arc::clone(&joining)).await?;

@@ -160,7 +160,7 @@ impl Queue for TableQueue {
     }
 
     async fn join(&self, claim: &Claim) -> Result<Joined> {
-        let waiter = self.waiters.enter(claim, || 0);
+        let waiter = self.waiters.enter(claim);
         let connection = self.connections.foreground().await?;
         self.unanswered.insert(claim.id, &connection);
         let reply = connection.joins.request(Joining(claim.clone())).await;

@@ -6,7 +6,6 @@ mod listing;
 mod poller;
 mod schema;
 mod sessions;
-mod socket;
 mod waiters;
 
 pub use holds::{Hold, Holds};
@@ -15,5 +14,4 @@ pub use listing::{ClaimRow, lock_views};
 pub use poller::Poller;
 pub use schema::{Schema, may_not_create};
 pub use sessions::{Connection, Connections, Sessions};
-pub use socket::dial;
 pub use waiters::{Seen, Waiter, Waiters};

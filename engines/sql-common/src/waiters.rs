@@ -5,7 +5,7 @@
 use lockkeeper_core::Result;
 use lockkeeper_core::engine::{Ahead, Claim, ClaimId, Clock, LockName, Moment};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -17,10 +17,6 @@ pub struct Waiter {
     pub id: ClaimId,
     /// Its lock.
     pub name: LockName,
-    /// Which of the engine's connections carries it: its leave must not overtake its join.
-    pub link: AtomicUsize,
-    /// Held while its join is under way, where requests may overtake each other.
-    pub under_way: Arc<tokio::sync::Mutex<()>>,
     /// Its place, once it has joined; 0 before.
     pub place: AtomicU64,
     waits: AtomicBool,
@@ -89,15 +85,12 @@ impl Waiters {
     }
 
     /// Enters a claim before its join is sent, so that a message that comes right after it is not missed.
-    /// `link` chooses a connection for a claim that is new.
-    pub fn enter(&self, claim: &Claim, link: impl FnOnce() -> usize) -> Arc<Waiter> {
+    pub fn enter(&self, claim: &Claim) -> Arc<Waiter> {
         let mut claims = self.claims();
         let waiter = claims.entry(claim.id).or_insert_with(|| {
             Arc::new(Waiter {
                 id: claim.id,
                 name: claim.name.clone(),
-                link: AtomicUsize::new(link()),
-                under_way: Arc::default(),
                 place: AtomicU64::new(0),
                 waits: AtomicBool::new(false),
                 ahead: AtomicU64::new(u64::MAX),
@@ -146,7 +139,7 @@ impl Waiters {
     /// # Errors
     /// [`Error::Lost`](lockkeeper_core::Error::Lost) when the claim is gone.
     pub async fn changed(&self, claim: &Claim, seen: Ahead) -> Result<Ahead> {
-        let waiter = self.enter(claim, || 0);
+        let waiter = self.enter(claim);
         if !waiter.waits.load(SeqCst) {
             self.waits(&waiter, Some(Duration::ZERO));
         }
