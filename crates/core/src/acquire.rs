@@ -1,11 +1,12 @@
 //! One acquire: makes a claim, arms its departure, lets the engine do its part, and begins anew when the claim is lost.
 
-use crate::claim::{Claim, ClaimId, Demand};
+use crate::claim::{Claim, ClaimId, Demand, Token};
 use crate::clock::Moment;
 use crate::engine::{Left, Renewal};
 use crate::error::{Error, LostReason, Result};
-use crate::guard::Hold;
-use crate::keeper::{Keeper, MIN_TTL};
+use crate::guard::{Guard, Hold};
+use crate::handle::Handle;
+use crate::keeper::{Keeper, LONGEST_HOLD, MIN_TTL, check_ttl};
 use crate::life::{Attempt, Life};
 use crate::name::LockName;
 use crate::owner::Owner;
@@ -13,7 +14,7 @@ use crate::queue::pause;
 use crate::telemetry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tracing::Instrument as _;
 
 /// How long to wait for a grant.
@@ -26,6 +27,9 @@ pub(crate) enum Wait {
 
 /// The longest pause before a wait joins again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// How long a wait goes on before it is told that its own keeper holds the lock.
+const QUIET_WAIT: Duration = Duration::from_millis(100);
 
 /// Since when the engine does not reply to a wait.
 #[derive(Debug, Default)]
@@ -64,8 +68,19 @@ impl Outage {
 pub(crate) struct Request<'a> {
     pub(crate) name: &'a str,
     pub(crate) demand: Demand,
-    pub(crate) lease: Option<Duration>,
+    pub(crate) terms: Terms,
     pub(crate) wait: Wait,
+}
+
+/// How long the claims and holds of a face last, where it says so.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Terms {
+    /// A hold ends after this time, however long the work takes.
+    pub(crate) lease: Option<Duration>,
+    /// A hold lasts this long, however short the work is.
+    pub(crate) at_least: Option<Duration>,
+    /// How long a claim lives without a renewal, unless as the keeper says.
+    pub(crate) ttl: Option<Duration>,
 }
 
 /// Who requests: the keeper for anybody, or for one owner that may hold the lock already.
@@ -106,6 +121,8 @@ impl Keeper {
             Wait::Try | Wait::Forever => Moment::NEVER,
         };
         let mut outage = Outage::default();
+        let full_name = self.0.full_prefix(request.name);
+        let _waiting = self.0.telemetry.waiting(&full_name);
         loop {
             let error = match self.acquire_once(&request, start, ends_at, &mut outage).await {
                 Err(error) if error.is_temporary() || error.is_lost() => error,
@@ -120,7 +137,7 @@ impl Keeper {
             if now >= gives_up_at {
                 return Err(self.ended(error));
             }
-            telemetry::joins_again(request.name, &error);
+            self.0.telemetry.joins_again(&full_name, &error);
             let pause = outage.next_pause(self.0.ttl);
             self.0.clock.sleep_until(now.plus(pause).min(gives_up_at)).await;
         }
@@ -158,44 +175,225 @@ impl Keeper {
             acquiring = Box::pin(acquiring.instrument(span));
         }
         let grant = tokio::select! {
+            biased;
             grant = acquiring => grant,
+            never = self.warn_of_itself(&attempt.stay.life.claim, asked) => match never {},
             () = self.0.clock.sleep_until(ends_at) => Ok(None),
         };
         let stay = attempt.stay;
         outage.note(&stay.life, grant.as_ref().err(), self.0.clock.now());
         let Some(grant) = grant? else {
-            telemetry::not_granted(&stay.life.claim, self.0.clock.now().since(start));
+            self.0.telemetry.not_granted(&stay.life.claim, self.0.clock.now().since(start));
+            if matches!(request.wait, Wait::Try) {
+                self.tell_of_own_hold(&stay.life.claim);
+            }
             let is_away = outage.since.is_some();
             stay.give_up().await;
             return if is_away { Err(self.stayed_away()) } else { Ok(None) };
         };
-        stay.start_lease(request.lease).await;
+        stay.life.granted_at(self.0.clock.now());
+        stay.start_lease(request.terms.lease).await;
+        stay.hold_at_least(request.terms.at_least)
+            .await
+            .inspect_err(|error| outage.note(&stay.life, Some(error), self.0.clock.now()))?;
         let now = self.0.clock.now();
         if let Some(reason) = stay.life.lost_at(now) {
             let late = stay.life.error(reason);
             outage.note(&stay.life, Some(&late), now);
             return Err(late);
         }
-        stay.life.granted();
-        telemetry::granted(&stay.life.claim, grant.token, now.since(start), stay.life.deadline().since(now));
+        stay.life.granted(self.0.telemetry.held(&stay.life.claim));
+        let valid_for = stay.life.deadline().since(now);
+        self.0.telemetry.granted(&stay.life.claim, grant.token, now.since(start), valid_for);
         Ok(Some(Arc::new(Hold::new(stay, grant.token, now))))
+    }
+
+    /// Says once that the wait is for a lock that this keeper holds itself.
+    async fn warn_of_itself(&self, claim: &Claim, asked: Moment) -> std::convert::Infallible {
+        self.0.clock.sleep_until(asked.plus(QUIET_WAIT)).await;
+        self.tell_of_own_hold(claim);
+        std::future::pending().await
+    }
+
+    fn tell_of_own_hold(&self, claim: &Claim) {
+        if let Some(held) = self.0.renewals.hold_of(&claim.name) {
+            self.0.telemetry.held_here(claim, &held.claim, held.is_taken_by_this_task());
+        }
+    }
+
+    /// Whether a guard of this keeper holds the lock: the reason why a `try_lock` or a timed lock of the same program got
+    /// nothing, if it is so.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad name.
+    pub fn holds(&self, name: &str) -> Result<bool> {
+        let name = LockName::under(&self.0.namespace, name)?;
+        Ok(self.0.renewals.hold_of(&name).is_some())
     }
 
     fn claim(&self, request: &Request<'_>) -> Result<Claim> {
         if self.0.closed.load(SeqCst) {
             return Err(Error::invalid("the keeper is closed; make a new one"));
         }
-        if request.lease.is_some_and(|lease| lease < MIN_TTL) {
-            return Err(Error::invalid(format!("a lease of less than {MIN_TTL:?} is too short")));
-        }
+        let ttl = self.check_terms(&request.terms)?;
         Ok(Claim {
             id: ClaimId::random(),
             name: LockName::under(&self.0.namespace, request.name)?,
             demand: request.demand,
-            holder: Arc::clone(&self.0.holder),
+            holder: Arc::clone(&self.1),
+            keeper: self.0.id,
+            ttl,
+        })
+    }
+
+    /// Refuses terms that the engine cannot keep; returns the TTL of a claim.
+    pub(crate) fn check_terms(&self, terms: &Terms) -> Result<Duration> {
+        if terms.lease.is_some_and(|lease| lease < MIN_TTL) {
+            return Err(Error::invalid(format!("a lease of less than {MIN_TTL:?} is too short")));
+        }
+        if let Some(least) = terms.at_least {
+            self.check_outliving("keep a hold beyond its release", least)?;
+            if terms.lease.is_some_and(|lease| lease < least) {
+                return Err(Error::invalid("a lease that ends before the hold may end: give a longer lease"));
+            }
+        }
+        match terms.ttl {
+            None => Ok(self.0.ttl),
+            Some(ttl) => {
+                let abilities = self.abilities();
+                check_ttl(ttl, &abilities)?;
+                if !abilities.detach {
+                    return Err(abilities
+                        .cannot("give a lock a TTL of its own", "connect another keeper with that TTL"));
+                }
+                Ok(self.0.engine.ttl(ttl))
+            }
+        }
+    }
+
+    /// Says before anything is claimed whether the engine can keep a hold for this long without its process:
+    /// [`Guard::detach`] refuses the same.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where locks end with a connection or a session, [`Error::Invalid`] for less than the shortest TTL
+    /// or more than 30 days.
+    pub fn check_detach(&self, duration: Duration) -> Result<()> {
+        self.check_outliving("detach a hold", duration)
+    }
+
+    fn check_outliving(&self, what: &'static str, duration: Duration) -> Result<()> {
+        let abilities = self.abilities();
+        if !abilities.detach {
+            return Err(abilities.cannot(
+                what,
+                "its locks end with a connection or a session; the styles 'queue' and 'row' of databases can, and \
+                 'lockkeeper engines' lists all that can",
+            ));
+        }
+        let least = abilities.min_ttl.max(MIN_TTL);
+        if duration < least || duration > LONGEST_HOLD {
+            return Err(Error::invalid(format!(
+                "cannot {what} for {duration:?}: {} takes {least:?} to 30 days",
+                abilities.engine
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl Keeper {
+    /// Takes over a detached hold: this keeper renews it from now on, until the guard is released, dropped or detached again.
+    ///
+    /// The token stays the same. If this process is killed, the engine keeps the hold for what was left of the time it was
+    /// detached for, and at least for the TTL. When two keepers attach the same handle, both share one claim: what one
+    /// releases is lost to the other at its next renewal. (The file engine refuses the second while the first process lives.)
+    ///
+    /// Cancel safety: when dropped, the hold stays detached.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the engine has no such claim any more: it expired, was released or evicted. [`Error::Invalid`] for a
+    /// handle of another engine, style or namespace, or one that this keeper has attached already. [`Error::Engine`].
+    pub async fn attach(&self, handle: &Handle) -> Result<Guard> {
+        self.check_handle(handle)?;
+        let clock = self.0.clock;
+        let claim = Claim {
+            id: handle.claim,
+            name: LockName::under(&self.0.namespace, &handle.name)?,
+            demand: handle.demand,
+            holder: Arc::clone(&self.1),
             keeper: self.0.id,
             ttl: self.0.ttl,
-        })
+        };
+        let life = Arc::new(Life::new(claim, clock));
+        let start = clock.now();
+        life.outlive(start.plus(handle.left().min(LONGEST_HOLD)), false);
+        let (attached, sent, (renewal, change)) = loop {
+            let sent = clock.now();
+            let (renewal, change) = life.renewal(sent);
+            match self.0.engine.attach(&renewal, handle.token).await {
+                Ok(attached) => break (attached, sent, (renewal, change)),
+                Err(error) if error.is_temporary() && clock.now().since(start) < self.0.ttl / 2 => {
+                    tokio::time::sleep(pause(self.0.ttl)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        let attached = attached.ok_or_else(|| life.claim.gone())?;
+        life.joined(sent, renewal.ttl, attached.lifeline.as_ref());
+        life.confirm(change);
+        self.0.renewals.add(&life);
+        life.granted(self.0.telemetry.held(&life.claim));
+        let now = clock.now();
+        self.0.telemetry.granted(&life.claim, handle.token, now.since(start), life.deadline().since(now));
+        let stay = Stay { keeper: self.clone(), life, settled: false };
+        Ok(Guard::new(Arc::new(Hold::new(stay, handle.token, now))))
+    }
+
+    fn check_handle(&self, handle: &Handle) -> Result<()> {
+        let abilities = self.abilities();
+        if self.0.closed.load(SeqCst) {
+            return Err(Error::invalid("the keeper is closed; make a new one"));
+        }
+        let (engine, style) = (&handle.engine, &handle.style);
+        if (engine.as_str(), style.as_str()) != (abilities.engine, abilities.style) {
+            return Err(Error::invalid(format!(
+                "the handle of '{}' is of {engine} in the style '{style}', and this is {} in the style '{}': connect to \
+                 the engine that it was acquired on",
+                handle.name, abilities.engine, abilities.style
+            )));
+        }
+        if handle.namespace != self.0.namespace {
+            return Err(Error::invalid(format!(
+                "the handle of '{}' is of the namespace '{}', and this keeper's is '{}': use the same",
+                handle.name, handle.namespace, self.0.namespace
+            )));
+        }
+        if self.0.renewals.contains(handle.claim) {
+            return Err(Error::invalid(format!(
+                "this keeper holds '{}' by this handle already",
+                handle.name
+            )));
+        }
+        Ok(())
+    }
+
+    /// The handle of a hold that was detached for this long.
+    pub(crate) fn handle(&self, claim: &Claim, demand: Demand, token: Token, duration: Duration) -> Handle {
+        let abilities = self.abilities();
+        let until = SystemTime::now() + duration;
+        let until_seconds = until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let namespace = self.0.namespace.clone();
+        let strip = if namespace.is_empty() { 0 } else { namespace.len() + 1 };
+        Handle {
+            engine: abilities.engine.into(),
+            style: abilities.style.into(),
+            namespace,
+            name: claim.name.as_str()[strip..].into(),
+            claim: claim.id,
+            demand,
+            token,
+            until_seconds,
+        }
     }
 }
 
@@ -213,7 +411,7 @@ impl Stay {
     async fn give_up(mut self) {
         self.keeper.0.renewals.remove(&self.life);
         if self.life.at_engine() {
-            let limit = self.keeper.0.ttl / 4;
+            let limit = self.life.claim.ttl / 4;
             let left = tokio::time::timeout(limit, self.keeper.0.engine.release(&self.life.claim)).await;
             self.settled = matches!(left, Ok(Ok(_)));
         }
@@ -225,12 +423,40 @@ impl Stay {
         let keeper = &self.keeper.0;
         self.life.lease_ends(keeper.clock.now().plus(lease));
         keeper.renewals.add(&self.life);
-        if lease < keeper.ttl {
+        if lease < self.life.claim.ttl {
             let ttl = self.life.ttl_from(keeper.clock.now());
-            let renewal = Renewal { claim: Arc::new(self.life.claim.clone()), ttl };
+            let renewal = Renewal::new(Arc::new(self.life.claim.clone()), ttl);
             // If it fails the client's own deadline still ends the hold, and the TTL the claim.
             let _ = tokio::time::timeout(lease / 4, keeper.engine.renew(&[renewal])).await;
         }
+    }
+
+    /// The engine keeps the claim for at least this long, whatever becomes of this process.
+    pub(crate) async fn outlive(&self, least: Duration) -> Result<()> {
+        let change = self.life.outlive(self.now().plus(least), false);
+        self.keeper.0.renewals.renew_now();
+        self.life.when_confirmed(change).await
+    }
+
+    /// Lets the claim stay for this long, whether it is released, dropped or its process killed.
+    async fn hold_at_least(&self, least: Option<Duration>) -> Result<()> {
+        let Some(least) = least else { return Ok(()) };
+        self.outlive(least).await?;
+        self.life.stay(true);
+        Ok(())
+    }
+
+    /// The engine keeps the claim for this long and no longer, and this keeper renews it no further. Rounds of renewals
+    /// follow each other, so that none that was sent before ends it sooner.
+    pub(crate) async fn detach(&mut self, duration: Duration) -> Result<()> {
+        let (keeper, life) = (&self.keeper.0, &self.life);
+        let change = life.outlive(keeper.clock.now().plus(duration), true);
+        keeper.renewals.renew_now();
+        life.when_confirmed(change).await?;
+        keeper.renewals.remove(life);
+        keeper.engine.detached(&life.claim);
+        self.settled = true;
+        Ok(())
     }
 
     /// Leaves and says whether the claim was still there. A leave without a reply is sent again as long as the claim is

@@ -1,6 +1,7 @@
 //! The URL that picks an engine: `scheme://user:password@host1:port1,host2/path?style=…&key=value`.
 
 use crate::error::{Error, Result};
+use crate::password::{Password, PasswordCallback, Source};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -39,6 +40,7 @@ pub struct Address {
     /// What follows the servers, decoded; with its leading `/` after servers, as it is in `file:/dir`.
     pub path: String,
     params: BTreeMap<String, String>,
+    password_callback: Option<PasswordCallback>,
     known: Vec<&'static str>,
 }
 
@@ -60,6 +62,9 @@ impl Address {
                 "bad engine URL {url:?}: expected SCHEME:…, such as file:/var/lock or redis://host"
             ))
         })?;
+        // A parameter for some Redis clients, and no part of a path for any engine with servers.
+        let insecure = rest.strip_suffix("#insecure").filter(|rest| rest.starts_with("//"));
+        let rest = insecure.unwrap_or(rest);
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut address = Self {
             scheme: scheme.to_owned(),
@@ -68,8 +73,12 @@ impl Address {
             hosts: Vec::new(),
             path: String::new(),
             params: parse_query(query)?,
+            password_callback: None,
             known: Vec::new(),
         };
+        if insecure.is_some() {
+            address.params.entry("insecure".to_owned()).or_default();
+        }
         match rest.strip_prefix("//") {
             Some(authority) => address.parse_authority(authority)?,
             None => address.path = decode(rest)?,
@@ -111,6 +120,18 @@ impl Address {
     pub fn take(&mut self, key: &'static str) -> Option<String> {
         self.known.push(key);
         self.params.remove(key)
+    }
+
+    /// Looks at a parameter without taking it.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.params.get(key).map(String::as_str)
+    }
+
+    /// Lets a parameter be written in another way, too.
+    pub fn alias(&mut self, other: &str, key: &'static str) {
+        if let Some(value) = self.params.remove(other) {
+            self.params.entry(key.to_owned()).or_insert(value);
+        }
     }
 
     /// Takes a parameter that parses as `T`.
@@ -163,11 +184,37 @@ impl Address {
         })
     }
 
+    /// Lets the application give the password, instead of the URL.
+    pub fn set_password_callback(&mut self, callback: PasswordCallback) {
+        self.password_callback = Some(callback);
+    }
+
+    /// Takes the password: the application's, that of the file in `password_file`, or the URL's.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a URL with a password and a file.
+    pub fn take_password(&mut self) -> Result<Password> {
+        let (fixed, file) = (self.password.take(), self.take("password_file"));
+        let source = match (self.password_callback.take(), file, fixed) {
+            (Some(callback), ..) => Source::Callback(callback),
+            (None, Some(_), Some(_)) => {
+                return Err(Error::invalid("give the password in the URL or in password_file, not both"));
+            }
+            (None, Some(path), None) => Source::File(path.into()),
+            (None, None, Some(password)) => Source::Fixed(password),
+            (None, None, None) => Source::None,
+        };
+        Ok(Password::new(source))
+    }
+
     /// Refuses parameters nobody has taken.
     ///
     /// # Errors
     /// [`Error::Invalid`], naming the unknown parameter and the known ones.
     pub fn finish(&self) -> Result<()> {
+        if self.password_callback.is_some() {
+            return Err(Error::invalid(format!("{} asks the application for no password", self.scheme)));
+        }
         match self.params.keys().next() {
             None => Ok(()),
             Some(unknown) => {

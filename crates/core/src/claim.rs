@@ -241,11 +241,18 @@ pub struct Holder {
     /// Free text: a service, a job, a person.
     #[serde(rename = "who")]
     pub text: String,
-    /// The machine.
+    /// The machine; within a command of `lockkeeper run`, with the process that runs it: `app in run 4711`.
     pub host: String,
     /// The process.
     pub pid: u32,
 }
+
+/// The variable by which a command knows the processes of `lockkeeper run` around it: numbers separated by commas, the
+/// outermost first.
+pub const RUN_VARIABLE: &str = "LOCKKEEPER_RUN";
+
+/// Between the machine and the process of the run around the holder.
+const IN_RUN: &str = " in run ";
 
 impl Holder {
     /// This process, under the given text (or its program's name if that is empty).
@@ -254,7 +261,21 @@ impl Holder {
         if text.is_empty() {
             text = program_name();
         }
-        Self { text, host: host_name(), pid: std::process::id() }
+        let mut host = host_name();
+        if let Some(run) = runs_around().first() {
+            host = format!("{host}{IN_RUN}{run}");
+        }
+        Self { text, host, pid: std::process::id() }
+    }
+
+    /// The machine alone.
+    pub fn machine(&self) -> &str {
+        self.host.split_once(IN_RUN).map_or(&self.host, |(machine, _)| machine)
+    }
+
+    /// The process of the outermost `lockkeeper run` whose command made the claim, on the same machine.
+    pub fn run(&self) -> Option<u32> {
+        self.host.split_once(IN_RUN).and_then(|(_, run)| run.parse().ok())
     }
 
     /// One line that engines store beside the claim.
@@ -278,6 +299,12 @@ impl fmt::Display for Holder {
             (host, pid) => write!(f, "{} ({host}, pid {pid})", self.text),
         }
     }
+}
+
+/// The processes of `lockkeeper run` around this one, the outermost first.
+pub fn runs_around() -> Vec<u32> {
+    let runs = std::env::var(RUN_VARIABLE).unwrap_or_default();
+    runs.split(',').filter_map(|run| run.parse().ok()).collect()
 }
 
 fn program_name() -> String {
@@ -356,6 +383,15 @@ mod tests {
         assert_eq!(holder("", 0), "kz");
         assert_eq!(holder("app", 7), "kz (app, pid 7)");
         assert_eq!(holder("app", 0), "kz (app)");
+    }
+
+    #[test]
+    fn a_holder_knows_its_machine_and_the_run_around_it() {
+        let holder = |host: &str| Holder { text: "kz".into(), host: host.into(), pid: 7 };
+        assert_eq!((holder("app").machine(), holder("app").run()), ("app", None));
+        let inner = holder("app in run 4711");
+        assert_eq!((inner.machine(), inner.run()), ("app", Some(4711)));
+        assert_eq!(inner.to_string(), "kz (app in run 4711, pid 7)");
     }
 
     #[test]

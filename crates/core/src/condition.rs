@@ -119,6 +119,7 @@ impl Condition {
         let name = format!("{}/{:020}-{}", self.name, guard.token()?.0, ClaimId::random());
         let behind = self.keeper.rwlock(name);
         let baton = behind.write().await?;
+        baton.forget_task();
         Ok(Waiter { baton, behind })
     }
 

@@ -114,8 +114,7 @@ impl<C: Connection> Connections<C> {
 
 impl<C: Connection> Inner<C> {
     fn find_or_open(self: &Arc<Self>, runtime: &Handle) -> State<C> {
-        let (sender, opening) = watch::channel(None);
-        {
+        let (sender, opening) = {
             let mut slots = self.slots();
             match slots.get(&runtime.id()).map(|slot| &slot.state) {
                 Some(State::Open(connection)) if !connection.is_closed() => {
@@ -124,11 +123,13 @@ impl<C: Connection> Inner<C> {
                 Some(State::Opening(opening)) => return State::Opening(opening.clone()),
                 _ => {}
             }
+            let (sender, opening) = watch::channel(None);
             let slot = Slot { state: State::Opening(opening.clone()), opening: opening.clone(), task: None };
             if let Some(Slot { task: Some(task), .. }) = slots.insert(runtime.id(), slot) {
                 task.abort();
             }
-        }
+            (sender, opening)
+        };
         // A runtime that has ended drops the task at once, and that removes the slot: it must not be locked here.
         let removes = Removes { inner: Arc::downgrade(self), id: runtime.id(), opening: opening.clone() };
         let task = runtime.spawn(open(Arc::clone(self), removes, sender)).abort_handle();

@@ -24,7 +24,8 @@ impl fmt::Display for Waits<'_> {
 /// The circles of processes that wait for each other, each process in at most one; nobody in them goes on
 /// unless a wait is given up, a lease ends or a claim is evicted.
 ///
-/// It is judged by processes, for that is what an engine knows. A process that waits in one task and would
+/// It is judged by processes, for that is what an engine knows. What runs within `lockkeeper run` counts as that process, which
+/// holds its locks until the command ends. A process that waits in one task and would
 /// release in another is taken for one that waits, so a circle is a strong hint, not a proof. A process that
 /// waits for itself is not shown: that may be two tasks taking turns.
 pub fn deadlocks(locks: &[LockView]) -> Vec<Vec<Waits<'_>>> {
@@ -54,7 +55,7 @@ pub fn deadlocks(locks: &[LockView]) -> Vec<Vec<Waits<'_>>> {
 type Process<'a> = (&'a str, u32);
 
 fn process(claim: &ClaimView) -> Process<'_> {
-    (&claim.holder.host, claim.holder.pid)
+    (claim.holder.machine(), claim.holder.run().unwrap_or(claim.holder.pid))
 }
 
 /// Of each process its waits: for each waiting claim, those it stands behind, of which one must leave first.
@@ -106,6 +107,7 @@ mod tests {
             holder: Holder { text: format!("p{pid}"), host: "h".into(), pid },
             token: None,
             age: None,
+            held_for: None,
             ttl_left: None,
             foreign: false,
         }
@@ -124,6 +126,20 @@ mod tests {
         let locks = [lock("a", &[1, 2]), lock("b", &[2, 1])];
         assert_eq!(circles(&locks), [[1, 2]]);
         assert_eq!(deadlocks(&locks)[0][0].to_string(), "p1 (h, pid 1) waits for b behind p2 (h, pid 2)");
+    }
+
+    #[test]
+    fn what_a_run_runs_belongs_to_it() {
+        let inside = |run: u32, pid| {
+            let holder = Holder { host: format!("h in run {run}"), ..claim(pid, Demand::Exclusive).holder };
+            ClaimView { holder, ..claim(pid, Demand::Exclusive) }
+        };
+        let outer = |pid| claim(pid, Demand::Exclusive);
+        let a = LockView::from_queue("a", vec![outer(1), inside(2, 20)]);
+        let b = LockView::from_queue("b", vec![outer(2), inside(1, 10)]);
+        assert_eq!(circles(&[a, b]), [[10, 20]]);
+        let taking_turns = LockView::from_queue("b", vec![inside(1, 10), inside(1, 11)]);
+        assert!(circles(&[LockView::from_queue("a", vec![outer(1)]), taking_turns]).is_empty());
     }
 
     #[test]

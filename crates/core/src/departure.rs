@@ -1,11 +1,13 @@
 //! Departure: one task per keeper sends the leave for everything that was dropped, waits and guards alike.
 
 use crate::clock::{Clock, Moment};
-use crate::engine::Engine;
+use crate::engine::{Engine, Renewal};
 use crate::life::Life;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// How many leaves may be under way at once.
@@ -14,8 +16,8 @@ const AT_ONCE: usize = 64;
 #[derive(Debug)]
 enum Message {
     Leave(Arc<Life>),
-    /// Answers when everything sent before has left.
-    Flush(oneshot::Sender<()>),
+    /// Dropped when everything sent before has left: the sending half of a channel.
+    Flush(Box<dyn Any + Send>),
 }
 
 /// The way into the departure task.
@@ -44,13 +46,24 @@ impl Departures {
     /// Waits until everything sent so far has left (or its TTL has passed). Without any it does not wake the
     /// task: a program that takes one lock and ends saves the switch of threads.
     pub(crate) async fn flush(&self) {
-        if !self.used.load(SeqCst) {
-            return;
-        }
-        let (done, wait) = oneshot::channel();
-        if self.messages.send(Message::Flush(done)).is_ok() {
+        let (left, wait) = oneshot::channel::<()>();
+        if self.drops_when_left(left) {
             let _ = wait.await;
         }
+    }
+
+    /// Like [`flush`](Self::flush), for a caller that cannot await: blocks its thread, up to `limit`. Not for a thread on
+    /// which the task itself runs.
+    pub(crate) fn flush_blocking(&self, limit: Duration) {
+        let (left, wait) = std::sync::mpsc::channel::<()>();
+        if self.drops_when_left(left) {
+            let _ = wait.recv_timeout(limit);
+        }
+    }
+
+    /// Says whether there is anything to wait for.
+    fn drops_when_left(&self, sender: impl Any + Send) -> bool {
+        self.used.load(SeqCst) && self.messages.send(Message::Flush(Box::new(sender))).is_ok()
     }
 }
 
@@ -69,9 +82,9 @@ impl DepartureTask {
             };
             match message {
                 Some(Message::Leave(life)) => leaving.push(leave(Arc::clone(&engine), life, clock)),
-                Some(Message::Flush(done)) => {
+                Some(Message::Flush(left)) => {
                     while leaving.next().await.is_some() {}
-                    let _ = done.send(());
+                    drop(left);
                 }
                 None => break,
             }
@@ -84,7 +97,10 @@ impl DepartureTask {
 /// Tries until the claim has left, or until it must have expired by itself.
 async fn leave(engine: Arc<dyn Engine>, life: Arc<Life>, clock: Clock) {
     let claim = &life.claim;
-    let pointless_at: Moment = clock.now().plus(claim.ttl);
+    if let Some(rest) = life.must_stay() {
+        return stay(&engine, &life, rest).await;
+    }
+    let pointless_at: Moment = clock.now().plus(claim.ttl.max(life.outlives()));
     let mut pause = claim.ttl / 200;
     loop {
         let answer = tokio::select! {
@@ -102,4 +118,14 @@ async fn leave(engine: Arc<dyn Engine>, life: Arc<Life>, clock: Clock) {
         }
         pause = (pause * 2).min(claim.ttl / 5);
     }
+}
+
+/// Lets a claim that may not leave yet end by itself. The engine keeps it until then in any case; the renewal only sees to it
+/// that it is not kept longer.
+async fn stay(engine: &Arc<dyn Engine>, life: &Life, rest: Duration) {
+    let renewal = Renewal::new(Arc::new(life.claim.clone()), rest).outlives(rest);
+    if let Ok(Err(error)) = tokio::time::timeout(life.claim.ttl / 4, engine.renew(&[renewal])).await {
+        tracing::debug!(lock = %life.claim.name, %error, "could not shorten a hold that stays; it ends within its TTL");
+    }
+    engine.detached(&life.claim);
 }

@@ -7,7 +7,7 @@ pub use crate::address::{Address, Host, parse_duration};
 #[doc(inline)]
 pub use crate::background;
 pub use crate::batch::{Batch, Batcher, send_apart};
-pub use crate::claim::{Claim, ClaimId, Hex, KeeperId, SHARED_LIMIT};
+pub use crate::claim::{Claim, ClaimId, Hex, KeeperId, RUN_VARIABLE, SHARED_LIMIT, runs_around};
 pub use crate::clock::{Clock, Moment};
 pub use crate::connections::{Connection, Connections, NoReply, Replies};
 #[doc(inline)]
@@ -16,12 +16,13 @@ pub use crate::keeper::Builder;
 pub use crate::life::{Attempt, Lifeline};
 pub use crate::memory::Memory;
 pub use crate::name::LockName;
+pub use crate::password::{Password, PasswordCallback};
 pub use crate::queue::{Ahead, Joined, Place, Queue, QueueEngine};
 pub use crate::race::{Answer, Race, RaceEngine};
 pub use crate::worker::Worker;
 
 use crate::claim::{Demand, Holder, Token};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use serde::Serialize;
 use std::fmt;
 use std::pin::Pin;
@@ -57,6 +58,12 @@ pub trait Engine: sealed::Sealed + Send + Sync + 'static {
     /// Keeps all these claims alive, in one go; says which are dead.
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Result<Kept>>;
 
+    /// Takes over a detached claim, which this engine renews from now on; `None` if it is gone.
+    fn attach<'a>(&'a self, renewal: &'a Renewal, token: Token) -> BoxFuture<'a, Result<Option<Attached>>>;
+
+    /// Forgets a claim that was detached, without a leave.
+    fn detached(&self, claim: &Claim);
+
     /// Ends the claim, whatever its state: waiting, held, lost or never arrived. Idempotent by its id.
     fn release<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Left>>;
 
@@ -66,11 +73,42 @@ pub trait Engine: sealed::Sealed + Send + Sync + 'static {
     /// The locks in use whose name begins with the prefix, sorted by name, at most `at_most`.
     fn inspect<'a>(&'a self, prefix: &'a str, at_most: usize) -> BoxFuture<'a, Result<Vec<LockView>>>;
 
+    /// The lock of exactly this name; `None` if it is free.
+    fn look<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockView>>> {
+        Box::pin(async move { Ok(one_of(self.inspect(name.as_str(), FEW).await?, name)) })
+    }
+
     /// Removes somebody's claim by force; `false` if it was not there.
     fn evict<'a>(&'a self, name: &'a LockName, id: ClaimId) -> BoxFuture<'a, Result<bool>>;
 
+    /// Notes that somebody asks for a claim to be released, which its owner learns with its next renewal
+    /// ([`Kept::asked`]); `false` if it is known not to be there.
+    fn ask<'a>(&'a self, name: &'a LockName, id: ClaimId) -> BoxFuture<'a, Result<bool>>;
+
+    /// Removes a claim of another client by force, which is named as the engine shows it; `false` if it was not there.
+    fn evict_foreign<'a>(&'a self, name: &'a LockName, claim: &'a str) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move { self.evict(name, foreign_id(claim)?).await })
+    }
+
     /// Ends the engine's connections and background tasks. Claims still alive are ended before.
     fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// The id of another client's claim, on engines that know it by a number.
+pub(crate) fn foreign_id(claim: &str) -> Result<ClaimId> {
+    claim.parse().map_err(|_| {
+        Error::invalid(format!(
+            "cannot evict the claim {claim:?}: another client has it, and this engine cannot remove it; end it in that client"
+        ))
+    })
+}
+
+/// A lock comes before those whose names begin with its own, so a short list has it, whatever the order of other characters.
+pub(crate) const FEW: usize = 16;
+
+/// The lock of this name among those of a list.
+pub(crate) fn one_of(locks: Vec<LockView>, name: &LockName) -> Option<LockView> {
+    locks.into_iter().find(|lock| lock.name == name.as_str())
 }
 
 /// A claim that holds.
@@ -82,12 +120,59 @@ pub struct Grant {
 
 /// One claim to keep alive.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Renewal {
     /// The claim.
     pub claim: Arc<Claim>,
-    /// How long it may live from now on without another renewal; less than the claim's TTL when a fixed
-    /// lease ends sooner.
+    /// How long it may live from now on without another renewal: the claim's TTL, less when a fixed lease ends sooner,
+    /// more when the claim is to outlive this process for longer.
     pub ttl: Duration,
+    /// How long it must live from now on even if this process ends, never more than the TTL; zero for a claim that may
+    /// end with it. Only an engine whose claims depend on something of the process beside the TTL looks at it.
+    pub outlives: Duration,
+    /// How long ago the claim was granted, in the renewals of the first TTL after that: at least one of them arrives, or the
+    /// claim is lost. `None` before and after, and for a claim that was attached. An engine that does not know the time of the
+    /// grant by then notes it, by its own clock, for its views.
+    pub held_for: Option<Duration>,
+}
+
+impl Renewal {
+    /// Of a claim that may end with the process.
+    pub fn new(claim: Arc<Claim>, ttl: Duration) -> Self {
+        Self { claim, ttl, outlives: Duration::ZERO, held_for: None }
+    }
+
+    /// The claim was granted this long ago.
+    #[must_use]
+    pub fn held_for(self, held_for: Option<Duration>) -> Self {
+        Self { held_for, ..self }
+    }
+
+    /// The claim must live this long even if the process ends.
+    #[must_use]
+    pub fn outlives(self, outlives: Duration) -> Self {
+        Self { ttl: self.ttl.max(outlives), outlives, ..self }
+    }
+}
+
+/// A claim that was taken over.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Attached {
+    /// What the claim hangs on beside its TTL, if anything: a session.
+    pub lifeline: Option<Lifeline>,
+}
+
+impl Attached {
+    /// With a lifeline.
+    pub fn on(lifeline: Lifeline) -> Self {
+        Self { lifeline: Some(lifeline) }
+    }
+
+    /// What came of a renewal of this claim alone.
+    pub fn by_renewal(kept: &Kept) -> Option<Self> {
+        kept.dead.is_empty().then(Self::default)
+    }
 }
 
 /// What became of a renewal.
@@ -98,6 +183,8 @@ pub struct Kept {
     /// The moment as of which the engine is known to have had the others, if that is not the moment the
     /// renewal was sent: session engines know the send time of their last acknowledged ping.
     pub as_of: Option<Moment>,
+    /// The claims that somebody asks to be released, each in every renewal from then on.
+    pub asked: Vec<ClaimId>,
 }
 
 /// What a leave found.
@@ -141,6 +228,13 @@ pub struct Abilities {
     pub downgrade: bool,
     /// A release wakes the next waiter by a message instead of a poll.
     pub push: bool,
+    /// A claim has an expiry of its own at the engine, and not that of a connection or a session. So a hold can be
+    /// detached from its process or kept for a least time, and a lock can have a TTL of its own.
+    pub detach: bool,
+    /// A holder can be asked to release, which its guard then says.
+    pub ask: bool,
+    /// An eviction ends other locks of the same keeper, too: they share a connection, which is ended.
+    pub evict_ends_others: bool,
     /// Locks are shared with other processes.
     pub across_processes: bool,
     /// Locks are shared with other machines.
@@ -166,11 +260,23 @@ impl Abilities {
             permits: false,
             downgrade: false,
             push: false,
+            detach: false,
+            ask: false,
+            evict_ends_others: false,
             across_processes: true,
             across_machines: true,
             token_survives_restart: true,
             crash_frees: CrashFrees::WithinTtl,
             min_ttl: crate::MIN_TTL,
+        }
+    }
+
+    /// The error for what this style cannot do, with what to do instead.
+    pub(crate) fn cannot(&self, what: &'static str, instead: &'static str) -> crate::Error {
+        crate::Error::Unsupported {
+            engine: format!("{} in the style '{}'", self.engine, self.style),
+            what,
+            instead,
         }
     }
 
@@ -186,10 +292,39 @@ impl Abilities {
         Self { shared: true, ..self }
     }
 
+    /// A writer may become a reader without letting go.
+    #[must_use]
+    pub const fn downgrade(self) -> Self {
+        Self { downgrade: true, ..self }
+    }
+
     /// A release wakes the next waiter by a message.
     #[must_use]
     pub const fn push(self) -> Self {
         Self { push: true, ..self }
+    }
+
+    /// Claims have an expiry of their own at the engine.
+    #[must_use]
+    pub const fn detach(self) -> Self {
+        Self { detach: true, ..self }
+    }
+
+    /// A holder can be asked to release.
+    #[must_use]
+    pub const fn ask(self) -> Self {
+        Self { ask: true, ..self }
+    }
+
+    /// An eviction ends other locks of the same keeper, too.
+    #[must_use]
+    pub const fn evict_ends_others(self) -> Self {
+        Self { evict_ends_others: true, ..self }
+    }
+
+    /// The error of a style in which a holder cannot be asked to release.
+    pub fn cannot_ask(&self) -> crate::Error {
+        self.cannot("ask a holder to release", "evict its claim, or end its process")
     }
 
     /// Locks are shared by processes of one machine only.
@@ -269,6 +404,10 @@ pub struct ClaimView {
     /// How long ago it joined, where the engine knows.
     #[serde(serialize_with = "as_seconds", rename = "age_seconds")]
     pub age: Option<Duration>,
+    /// How long ago it was granted, of a claim that holds and where the engine knows: a claim that had to wait may show
+    /// none before its first renewal as a hold, and then `age` is the most it can be.
+    #[serde(serialize_with = "as_seconds", rename = "held_seconds")]
+    pub held_for: Option<Duration>,
     /// How long it lives without another renewal, where the engine knows.
     #[serde(serialize_with = "as_seconds", rename = "ttl_left_seconds")]
     pub ttl_left: Option<Duration>,
@@ -276,10 +415,21 @@ pub struct ClaimView {
     pub foreign: bool,
 }
 
+impl ClaimView {
+    /// How long it has been in its standing: held since the grant, or waited since the join; `None` where the engine does not
+    /// know. Of a claim that has just been granted after a wait that may be, and then [`age`](Self::age) is the most.
+    pub fn standing_for(&self) -> Option<Duration> {
+        match self.standing {
+            Standing::Holds => self.held_for,
+            Standing::Waits => self.age,
+        }
+    }
+}
+
 impl LockView {
     /// Builds the view from claims in queue order: the rule decides who holds.
     ///
-    /// Standings given are overwritten, and a waiter's token is removed: it means nothing before the grant.
+    /// Standings given are overwritten, and a waiter's token and time of grant are removed: they mean nothing before it.
     pub fn from_queue(name: impl Into<String>, mut claims: Vec<ClaimView>) -> Self {
         let weights: Vec<u64> = claims.iter().map(|claim| claim.demand.weight()).collect();
         let limit = claims.first().map_or(0, |claim| claim.demand.limit());
@@ -288,8 +438,17 @@ impl LockView {
             let holds = index < held;
             claim.standing = if holds { Standing::Holds } else { Standing::Waits };
             claim.token = claim.token.filter(|_| holds);
+            claim.held_for = claim.held_for.filter(|_| holds);
         }
         Self { name: name.into(), claims }
+    }
+
+    /// The view of a lock whose claims are there only while they hold: each joined when it was granted.
+    pub(crate) fn held_since_joined(mut self) -> Self {
+        for claim in &mut self.claims {
+            claim.held_for = claim.held_for.or(claim.age);
+        }
+        self
     }
 
     /// Whom the claim at this place of the list waits for, by the rule: nothing changes for it until one of

@@ -5,7 +5,7 @@ use crate::claim::{Demand, Token};
 use crate::clock::Moment;
 use crate::engine::Left;
 use crate::error::{Error, Result};
-use crate::telemetry;
+use crate::handle::Handle;
 use futures_util::future::select_all;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -71,9 +71,15 @@ impl Hold {
         self.stay.life.error(reason)
     }
 
-    /// Frees the lock. Fails if the hold was lost before; the hold of another claim is never touched.
+    /// Frees the lock, or lets it go at the end of its least time. Fails if the hold was lost before; the hold of another
+    /// claim is never touched.
     async fn release(mut self) -> Result<()> {
         let before = self.check();
+        if before.is_ok()
+            && let Some(rest) = self.stay.life.must_stay()
+        {
+            return self.stay.detach(rest).await;
+        }
         let left = self.stay.leave().await?;
         before?;
         match left {
@@ -96,7 +102,9 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        telemetry::released(&self.stay.life.claim, self.token, self.stay.now().since(self.granted_at));
+        let (life, held) = (&self.stay.life, self.stay.now().since(self.granted_at));
+        life.let_go();
+        self.stay.keeper.0.telemetry.released(&life.claim, self.token, held);
     }
 }
 
@@ -124,6 +132,11 @@ impl Guard {
         self
     }
 
+    /// Its task will wait behind it on purpose, and needs no warning.
+    pub(crate) fn forget_task(&self) {
+        self.holds().for_each(|hold| hold.stay.life.forget_task());
+    }
+
     fn holds(&self) -> impl Iterator<Item = &Arc<Hold>> {
         std::iter::once(&self.first).chain(&self.others)
     }
@@ -140,6 +153,11 @@ impl Guard {
     /// The claim's id, as `inspect` shows it. Of a multi-lock, the first one's.
     pub fn claim(&self) -> String {
         self.first.stay.life.claim.id.to_string()
+    }
+
+    /// The id of every lock's claim, in the order of [`tokens`](Self::tokens).
+    pub fn claims(&self) -> Vec<String> {
+        self.holds().map(|hold| hold.stay.life.claim.id.to_string()).collect()
     }
 
     /// The fencing token, if the hold is trusted at this moment. Of a multi-lock, the first lock's (see
@@ -194,6 +212,55 @@ impl Guard {
         select_all(self.holds().map(|hold| Box::pin(hold.lost()))).await.0
     }
 
+    /// Resolves when somebody asks for this hold to be released ([`Keeper::ask`](crate::Keeper::ask), `lockkeeper evict --ask`):
+    /// bring the work to a good end and release. The next renewal brings the request, so it is seen within a third of the TTL. Of a
+    /// multi-lock, when any of its holds is asked for.
+    ///
+    /// Cancel safety: dropping the future has no effect.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> lockkeeper_core::Result<()> {
+    /// # use lockkeeper_core::{Keeper, engine::Memory};
+    /// # use std::time::Duration;
+    /// # let keeper = Keeper::builder().build(Memory::on_tokio_clock().connect())?;
+    /// let guard = keeper.mutex("report").lock().await?;
+    /// let (operator, claim) = (keeper.clone(), guard.claim());
+    /// let asked = tokio::spawn(async move { operator.ask("report", &claim, Duration::from_secs(60)).await });
+    /// guard.release_requested().await;
+    /// guard.release().await?;
+    /// assert!(asked.await.unwrap()?, "it is gone");
+    /// # Ok(()) }
+    /// ```
+    pub async fn release_requested(&self) {
+        select_all(self.holds().map(|hold| Box::pin(hold.stay.life.when_asked()))).await;
+    }
+
+    /// Whether somebody has asked for this hold to be released; see [`release_requested`](Self::release_requested).
+    pub fn is_release_requested(&self) -> bool {
+        self.holds().any(|hold| hold.stay.life.is_asked())
+    }
+
+    /// Like [`lost`](Self::lost), without borrowing the guard: for a task that watches it while others use and release it. After
+    /// a release it resolves, too, at the latest when the last renewal's time is over.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper_core::Result<()> {
+    /// # use lockkeeper_core::{Keeper, engine::Memory};
+    /// # let keeper = Keeper::builder().build(Memory::engine())?;
+    /// let guard = keeper.mutex("report").lock().await?;
+    /// let watching = tokio::spawn(guard.lost_signal());
+    /// keeper.close().await;
+    /// assert!(watching.await.expect("the task ended").is_lost());
+    /// # Ok(()) }
+    /// ```
+    pub fn lost_signal(&self) -> impl Future<Output = Error> + Send + 'static {
+        let lives: Vec<_> = self.holds().map(|hold| Arc::clone(&hold.stay.life)).collect();
+        async move {
+            let ends = lives.iter().map(|life| Box::pin(async move { life.error(life.when_lost().await) }));
+            select_all(ends).await.0
+        }
+    }
+
     /// Runs the work and cancels it (drops it at its next await point) when the hold is lost.
     ///
     /// The result counts only if the hold was trusted to the end of the work.
@@ -221,6 +288,66 @@ impl Guard {
                 Ok(done)
             }
         }
+    }
+
+    /// How long the engine keeps the hold from this moment on even if this process ends: what is left of
+    /// [`hold_at_least`](crate::Mutex::hold_at_least), or of the time for which an attached hold was detached. Zero without
+    /// either. Of a multi-lock, the shortest.
+    pub fn outlives(&self) -> Duration {
+        self.holds().map(|hold| hold.stay.life.outlives()).min().unwrap_or_default()
+    }
+
+    /// Lets all of them stay for this long, or none.
+    pub(crate) async fn hold_at_least(&self, least: Option<Duration>) -> Result<()> {
+        let Some(least) = least else { return Ok(()) };
+        for hold in self.holds() {
+            hold.stay.outlive(least).await?;
+        }
+        self.holds().for_each(|hold| hold.stay.life.stay(true));
+        Ok(())
+    }
+
+    /// Detaches the hold from this process: the engine keeps it for this long, and nobody renews it. With the handle
+    /// it can be taken over by [`Keeper::attach`](crate::Keeper::attach), in another process or on another machine; if nobody
+    /// does, the lock is free when the time is over. See [`Handle`] for an example.
+    ///
+    /// Cancel safety: when dropped, the hold is released in the background.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where locks end with a connection or a session, [`Error::Invalid`] for less than the shortest TTL
+    /// or more than 30 days, a guard of several locks, one that is entered more than once, or one with a fixed lease;
+    /// [`Error::Lost`]. After an error the hold is released in the background.
+    pub async fn detach(self, duration: Duration) -> Result<Handle> {
+        let keeper = self.first.stay.keeper.clone();
+        keeper.check_detach(duration)?;
+        if !self.others.is_empty() {
+            return Err(Error::invalid(
+                "a guard of several locks cannot be detached: lock and detach them one by one",
+            ));
+        }
+        if self.lease_left().is_some() {
+            return Err(Error::invalid(
+                "a hold with a fixed lease cannot be detached: lock it without a lease",
+            ));
+        }
+        let Some(mut hold) = Arc::into_inner(self.first) else {
+            return Err(Error::invalid("a hold that is entered more than once cannot be detached"));
+        };
+        hold.check()?;
+        hold.stay.detach(duration).await?;
+        Ok(keeper.handle(&hold.stay.life.claim, hold.demand(), hold.token, duration))
+    }
+
+    /// Releases like [`release`](Self::release), but at once, whatever [`hold_at_least`](crate::Mutex::hold_at_least) says: the
+    /// turn is given back.
+    ///
+    /// Cancel safety: as [`release`](Self::release).
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    pub async fn release_at_once(self) -> Result<()> {
+        self.holds().for_each(|hold| hold.stay.life.stay(false));
+        self.release().await
     }
 
     /// A writer becomes a reader without letting go: no other writer comes between.

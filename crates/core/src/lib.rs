@@ -8,6 +8,8 @@
 //! engine implement [`engine::Queue`] (fair, first come first served) or [`engine::Race`] (unfair) and nothing
 //! else; everything a user sees is built on those few verbs, once, here.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 #[cfg(not(unix))]
 compile_error!("lockkeeper runs on Linux and other Unix systems only; see docs/platforms.md");
 
@@ -28,6 +30,7 @@ mod error;
 #[doc(hidden)]
 pub mod grant;
 mod guard;
+mod handle;
 mod keeper;
 mod life;
 mod memory;
@@ -35,6 +38,7 @@ mod multi;
 mod mutex;
 mod name;
 mod owner;
+mod password;
 mod queue;
 mod race;
 mod renewal;
@@ -46,11 +50,12 @@ mod worker;
 pub use claim::{Demand, Holder, Shape, Token};
 pub use condition::Condition;
 pub use deadlock::{Waits, deadlocks};
-pub use election::Election;
+pub use election::{Election, Leaders};
 pub use engine::{Abilities, ClaimView, CrashFrees, LockView, Standing};
 pub use error::{Error, LostReason, Result};
 pub use guard::{Guard, State};
-pub use keeper::{DEFAULT_TTL, Keeper, MIN_TTL};
+pub use handle::Handle;
+pub use keeper::{DEFAULT_OUTAGE_LIMIT, DEFAULT_TTL, Keeper, MIN_TTL};
 pub use multi::{MultiLock, Wanted};
 pub use mutex::Mutex;
 pub use owner::Owner;

@@ -1,14 +1,33 @@
 //! One claim's life on the client's side: until when it is trusted, whether it is in doubt, how it ended.
 
+mod lifeline;
+mod outliving;
+
+pub use lifeline::Lifeline;
+
 use crate::acquire::Stay;
-use crate::claim::{Claim, ClaimId};
+use crate::claim::Claim;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LostReason};
-use std::collections::HashMap;
+use crate::telemetry::OneMore;
+use outliving::Outliving;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
+
+/// Who calls: a task of tokio, or a thread that runs none.
+#[derive(Debug, PartialEq, Eq)]
+enum Task {
+    Task(tokio::task::Id),
+    Thread(std::thread::ThreadId),
+}
+
+impl Task {
+    fn current() -> Self {
+        tokio::task::try_id().map_or_else(|| Self::Thread(std::thread::current().id()), Self::Task)
+    }
+}
 
 /// What the client knows of its claim. Everything is judged by the clock at the moment of the call.
 #[derive(Debug)]
@@ -21,18 +40,28 @@ pub(crate) struct Life {
     trusted_until: AtomicU64,
     /// Nanoseconds on the clock; the end of a fixed lease.
     lease_ends: AtomicU64,
+    /// Nanoseconds on the clock; zero until the claim was granted, and for one that was attached.
+    granted_at: AtomicU64,
     /// The caller has it as a hold.
     is_hold: AtomicBool,
+    /// The task that took it.
+    taken_by: Mutex<Option<Task>>,
+    /// Its part of the number of holds, until it ends.
+    held: Mutex<Option<OneMore>>,
     /// The engine has replied while the claim could be trusted.
     has_joined: AtomicBool,
+    /// Somebody asks for it to be released.
+    asked: AtomicBool,
     /// The last renewal failed.
     doubted: AtomicBool,
     /// The lifeline it hangs on is in doubt.
     cut: AtomicBool,
     /// Nanoseconds of its TTL that its lifeline does not count on.
     reserve: AtomicU64,
+    outliving: Mutex<Outliving>,
     ended: OnceLock<LostReason>,
-    over: Notify,
+    /// It is over, somebody asks for it, or a renewal was confirmed that somebody waits for.
+    changed: Notify,
 }
 
 /// How much earlier than the engine the client stops trusting: the tolerated difference of clock rates
@@ -49,13 +78,18 @@ impl Life {
             at_engine: AtomicBool::new(false),
             trusted_until: AtomicU64::new(0),
             lease_ends: AtomicU64::new(u64::MAX),
+            granted_at: AtomicU64::new(0),
             is_hold: AtomicBool::new(false),
+            taken_by: Mutex::default(),
+            held: Mutex::default(),
             has_joined: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
             doubted: AtomicBool::new(false),
             cut: AtomicBool::new(false),
             reserve: AtomicU64::new(0),
+            outliving: Mutex::default(),
             ended: OnceLock::new(),
-            over: Notify::new(),
+            changed: Notify::new(),
         }
     }
 
@@ -91,13 +125,60 @@ impl Life {
         self.doubted.store(false, SeqCst);
     }
 
-    /// The claim was granted: from here on its end is a loss to the caller.
-    pub(crate) fn granted(&self) {
+    /// The engine has the claim for this TTL, as of a request sent at this moment, and it hangs on this lifeline, too.
+    pub(crate) fn joined(self: &Arc<Self>, sent: Moment, ttl: Duration, lifeline: Option<&Lifeline>) {
+        self.set_at_engine(true);
+        if let Some(lifeline) = lifeline {
+            lifeline.tie(self);
+        }
+        self.confirmed(sent, ttl);
+    }
+
+    /// The engine has granted the claim at this moment.
+    pub(crate) fn granted_at(&self, moment: Moment) {
+        self.granted_at.store(moment.as_nanos(), SeqCst);
+    }
+
+    /// How long ago the claim was granted, as long as the engine may not know it: a claim that is trusted for longer than its TTL
+    /// after that has been renewed since.
+    fn held_for(&self, now: Moment) -> Option<Duration> {
+        let nanos = self.granted_at.load(SeqCst);
+        let held_for = (nanos != 0).then(|| now.since(Moment::from_nanos(nanos)));
+        held_for.filter(|held_for| *held_for <= self.claim.ttl)
+    }
+
+    /// The caller has the claim as a hold: from here on its end is a loss to it.
+    pub(crate) fn granted(&self, held: OneMore) {
+        *self.taken_by() = Some(Task::current());
         self.is_hold.store(true, SeqCst);
+        *self.held() = Some(held);
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<OneMore>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The caller gives the hold up, or has lost it.
+    pub(crate) fn let_go(&self) {
+        self.held().take();
     }
 
     pub(crate) fn is_hold(&self) -> bool {
         self.is_hold.load(SeqCst)
+    }
+
+    /// Whether the task that runs now took the hold.
+    pub(crate) fn is_taken_by_this_task(&self) -> bool {
+        *self.taken_by() == Some(Task::current())
+    }
+
+    /// Its task waits behind it on purpose.
+    pub(crate) fn forget_task(&self) {
+        *self.taken_by() = None;
+    }
+
+    fn taken_by(&self) -> MutexGuard<'_, Option<Task>> {
+        self.taken_by.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the engine had the claim at some moment and said so in time.
@@ -145,7 +226,8 @@ impl Life {
     pub(crate) fn end(&self, reason: LostReason) -> bool {
         let first = self.ended.set(reason).is_ok();
         if first {
-            self.over.notify_waiters();
+            self.changed.notify_waiters();
+            self.let_go();
         }
         first
     }
@@ -171,11 +253,35 @@ impl Life {
     /// Resolves when it is over.
     pub(crate) async fn when_lost(&self) -> LostReason {
         loop {
-            let over = self.over.notified();
+            let changed = self.changed.notified();
             if let Some(reason) = self.lost() {
                 return reason;
             }
-            over.await;
+            changed.await;
+        }
+    }
+
+    /// Somebody asks for the claim to be released. Says whether this is new.
+    pub(crate) fn ask(&self) -> bool {
+        let is_new = !self.asked.swap(true, SeqCst);
+        if is_new {
+            self.changed.notify_waiters();
+        }
+        is_new
+    }
+
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.load(SeqCst)
+    }
+
+    /// Resolves when somebody asks for the claim to be released.
+    pub(crate) async fn when_asked(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.is_asked() {
+                return;
+            }
+            changed.await;
         }
     }
 
@@ -183,112 +289,6 @@ impl Life {
         Error::Lost { name: self.claim.name.to_string(), reason }
     }
 }
-
-/// What claims depend on beside their TTL: a connection or a session, in either mechanism. The engine reports its state,
-/// and every claim tied to it changes at that moment, not only at its next renewal. Clones are the same lifeline.
-#[derive(Debug, Clone, Default)]
-pub struct Lifeline {
-    reserve: Duration,
-    line: Arc<Line>,
-}
-
-#[derive(Debug, Default)]
-struct Line {
-    /// Set while `tied` is locked; looked at without.
-    ended: AtomicBool,
-    tied: Mutex<Tied>,
-}
-
-#[derive(Debug, Default)]
-struct Tied {
-    doubted: bool,
-    lives: HashMap<ClaimId, Weak<Life>>,
-}
-
-impl Lifeline {
-    /// A lifeline with nothing tied to it.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// A lifeline whose claims are trusted for their TTL less this duration: for a server that may count the TTL from
-    /// an earlier sign of life than the one it has acknowledged last.
-    pub fn with_reserve(reserve: Duration) -> Self {
-        Self { reserve, ..Self::default() }
-    }
-
-    fn tied(&self) -> MutexGuard<'_, Tied> {
-        self.line.tied.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether the engine still has the claims is not known now: they are uncertain until [`trust`](Self::trust) or
-    /// their deadline, and so is each that is tied to it meanwhile.
-    pub fn doubt(&self) {
-        self.set_doubted(true);
-    }
-
-    /// The doubt is over: the engine is known to have the claims.
-    pub fn trust(&self) {
-        self.set_doubted(false);
-    }
-
-    fn set_doubted(&self, doubted: bool) {
-        let mut tied = self.tied();
-        if tied.doubted == doubted {
-            return;
-        }
-        tied.doubted = doubted;
-        for life in tied.lives.values().filter_map(Weak::upgrade) {
-            life.cut.store(doubted, SeqCst);
-        }
-    }
-
-    /// The engine frees them at this moment: every claim tied to it is lost, and each that is tied to it later.
-    pub fn end(&self) {
-        let lives = {
-            let mut tied = self.tied();
-            self.line.ended.store(true, SeqCst);
-            std::mem::take(&mut tied.lives)
-        };
-        for life in lives.into_values().filter_map(|life| life.upgrade()) {
-            life.end(LostReason::Gone);
-        }
-    }
-
-    /// Whether it has ended.
-    pub fn has_ended(&self) -> bool {
-        self.line.ended.load(SeqCst)
-    }
-
-    /// The claim hangs on it no longer; to be called when it leaves.
-    pub fn untie(&self, id: ClaimId) {
-        self.tied().lives.remove(&id);
-    }
-
-    fn tie(&self, life: &Arc<Life>) {
-        if !self.reserve.is_zero() {
-            let reserve = u64::try_from(self.reserve.as_nanos()).unwrap_or(u64::MAX);
-            life.reserve.store(reserve, SeqCst);
-        }
-        let mut tied = self.tied();
-        if self.has_ended() {
-            drop(tied);
-            life.end(LostReason::Gone);
-        } else {
-            life.cut.store(tied.doubted, SeqCst);
-            tied.lives.insert(life.claim.id, Arc::downgrade(life));
-        }
-    }
-}
-
-/// Two lifelines are equal if they are the same.
-impl PartialEq for Lifeline {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.line, &other.line)
-    }
-}
-
-impl Eq for Lifeline {}
 
 /// One try to get a claim granted, as a mechanism sees it.
 #[derive(Debug)]
@@ -332,10 +332,7 @@ impl Attempt {
     /// starts (Laws 5 and 9).
     pub fn joined(&self, sent: Moment, lifeline: Option<&Lifeline>) {
         let life = &self.stay.life;
-        if let Some(lifeline) = lifeline {
-            lifeline.tie(life);
-        }
-        life.confirmed(sent, life.claim.ttl);
+        life.joined(sent, life.claim.ttl, lifeline);
         self.stay.keeper.0.renewals.add(life);
     }
 
@@ -351,6 +348,7 @@ impl Attempt {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::claim::ClaimId;
     use crate::claim::KeeperId;
     use crate::name::LockName;
     use crate::{Demand, Holder};

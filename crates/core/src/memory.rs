@@ -52,7 +52,9 @@ struct Entry {
     demand: Demand,
     holder: Arc<crate::claim::Holder>,
     joined_at: Moment,
+    granted_at: Option<Moment>,
     expires_at: Moment,
+    asked: bool,
     /// Told when the claim fits, or is gone.
     turn: Arc<Notify>,
 }
@@ -124,11 +126,11 @@ impl Memory {
 impl Locks {
     /// Removes the dead, for good (Law 2), and wakes who fits now.
     fn prune(&mut self, name: &LockName, now: Moment) {
-        self.remove(name, |entry| entry.expires_at <= now);
+        self.remove(name, now, |entry| entry.expires_at <= now);
     }
 
     /// Removes claims and wakes who fits now; says how many were removed. A lock without claims leaves no trace.
-    fn remove(&mut self, name: &LockName, goes: impl Fn(&Entry) -> bool) -> usize {
+    fn remove(&mut self, name: &LockName, now: Moment, goes: impl Fn(&Entry) -> bool) -> usize {
         let Some(queue) = self.queues.get_mut(name) else { return 0 };
         let before = queue.len();
         queue.retain(|_, entry| {
@@ -142,7 +144,7 @@ impl Locks {
         if queue.is_empty() {
             self.queues.remove(name);
         } else if removed > 0 {
-            wake(queue);
+            wake(queue, now);
         }
         removed
     }
@@ -158,21 +160,22 @@ impl Locks {
     }
 }
 
-/// Law 10: wakes just the claims that fit. (Nobody waits for those that held before.)
-fn wake(queue: &BTreeMap<Place, Entry>) {
+/// Law 10: wakes just the claims that fit, which is their grant. (Nobody waits for those that held before.)
+fn wake(queue: &mut BTreeMap<Place, Entry>, now: Moment) {
     let mut ahead = 0;
-    for entry in queue.values() {
+    for entry in queue.values_mut() {
         if !grant::fits(ahead, entry.demand.weight(), entry.demand.limit()) {
             return;
         }
         ahead += entry.demand.weight();
+        entry.granted_at.get_or_insert(now);
         entry.turn.notify_one();
     }
 }
 
 impl Queue for Memory {
     fn abilities(&self) -> Abilities {
-        Abilities::new("memory", "queue", "memory:").queue().push().one_process()
+        Abilities::new("memory", "queue", "memory:").queue().push().detach().ask().one_process()
     }
 
     fn clock(&self) -> Clock {
@@ -197,12 +200,19 @@ impl Queue for Memory {
                 }
                 locks.last_place += 1;
                 let place = Place(locks.last_place);
+                let fits = grant::fits(
+                    locks.ahead(&claim.name, place).0,
+                    claim.demand.weight(),
+                    claim.demand.limit(),
+                );
                 let entry = Entry {
                     id: claim.id,
                     demand: claim.demand,
                     holder: Arc::clone(&claim.holder),
                     joined_at: now,
+                    granted_at: fits.then_some(now),
                     expires_at: now.plus(claim.ttl),
+                    asked: false,
                     turn: Arc::default(),
                 };
                 locks.queues.entry(claim.name.clone()).or_default().insert(place, entry);
@@ -236,29 +246,36 @@ impl Queue for Memory {
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
         let now = self.now();
         let mut locks = self.locks("renew")?;
-        let mut dead = Vec::new();
-        for Renewal { claim, ttl } in renewals {
+        let mut kept = Kept::default();
+        for Renewal { claim, ttl, .. } in renewals {
             locks.prune(&claim.name, now);
             match locks.entry(claim) {
-                Some((_, entry)) => entry.expires_at = now.plus(*ttl),
-                None => dead.push(claim.id),
+                Some((_, entry)) => {
+                    entry.expires_at = now.plus(*ttl);
+                    kept.asked.extend(entry.asked.then_some(claim.id));
+                }
+                None => kept.dead.push(claim.id),
             }
         }
-        Ok(Kept { dead, as_of: None })
+        Ok(kept)
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
         let mut locks = self.locks("leave the queue")?;
-        locks.prune(&claim.name, self.now());
-        let removed = locks.remove(&claim.name, |entry| entry.id == claim.id);
+        let now = self.now();
+        locks.prune(&claim.name, now);
+        let removed = locks.remove(&claim.name, now, |entry| entry.id == claim.id);
         Ok(if removed > 0 { Left::Left } else { Left::NotThere })
     }
 
     async fn shrink(&self, claim: &Claim, to: Demand) -> Result<()> {
         let mut locks = self.locks("downgrade")?;
-        locks.prune(&claim.name, self.now());
+        let now = self.now();
+        locks.prune(&claim.name, now);
         locks.entry(claim).ok_or_else(|| claim.gone())?.1.demand = to;
-        wake(&locks.queues[&claim.name]);
+        if let Some(queue) = locks.queues.get_mut(&claim.name) {
+            wake(queue, now);
+        }
         Ok(())
     }
 
@@ -277,7 +294,18 @@ impl Queue for Memory {
     }
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
-        Ok(self.locks("evict a claim")?.remove(name, |entry| entry.id == id) > 0)
+        Ok(self.locks("evict a claim")?.remove(name, self.now(), |entry| entry.id == id) > 0)
+    }
+
+    async fn ask(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        let mut locks = self.locks("ask a holder to release")?;
+        locks.prune(name, self.now());
+        let queue = locks.queues.get_mut(name);
+        let found = queue.and_then(|queue| queue.values_mut().find(|entry| entry.id == id));
+        Ok(found.is_some_and(|entry| {
+            entry.asked = true;
+            true
+        }))
     }
 
     async fn close(&self) {}
@@ -291,6 +319,7 @@ fn view(name: &LockName, queue: &BTreeMap<Place, Entry>, now: Moment) -> LockVie
         holder: entry.holder.as_ref().clone(),
         token: Some(Token(place.0)),
         age: Some(now.since(entry.joined_at)),
+        held_for: entry.granted_at.map(|granted_at| now.since(granted_at)),
         ttl_left: Some(entry.expires_at.since(now)).filter(|left| *left < Duration::MAX),
         foreign: false,
     });

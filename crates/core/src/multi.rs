@@ -1,6 +1,6 @@
 //! Several locks as one: sorted, all or nothing, one deadline, one lost signal.
 
-use crate::acquire::{Request, Requester, Wait};
+use crate::acquire::{Request, Requester, Terms, Wait};
 use crate::claim::Demand;
 use crate::clock::Moment;
 use crate::error::{Error, Result};
@@ -56,7 +56,7 @@ impl Wanted {
 #[derive(Debug, Clone)]
 pub struct MultiLock {
     wanted: Vec<Wanted>,
-    lease: Option<Duration>,
+    terms: Terms,
 }
 
 impl MultiLock {
@@ -64,12 +64,29 @@ impl MultiLock {
     pub fn new(wanted: impl IntoIterator<Item = Wanted>) -> Self {
         let mut wanted: Vec<Wanted> = wanted.into_iter().collect();
         wanted.sort_by(|one, other| one.order().cmp(&other.order()));
-        Self { wanted, lease: None }
+        Self { wanted, terms: Terms::default() }
     }
 
     /// The holds free themselves after this time, however long the work takes.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
+        self.terms.lease = Some(lease);
+        self
+    }
+
+    /// The holds last for at least this time, however short the work is: a release before is a promise to leave then, and a
+    /// killed process keeps it as long, too. The engine's clock decides. [`Guard::release_at_once`] gives it back earlier.
+    ///
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where locks end with a connection or a session.
+    pub fn hold_at_least(mut self, least: Duration) -> Self {
+        self.terms.at_least = Some(least);
+        self
+    }
+
+    /// Claims live this long without a renewal, instead of the keeper's TTL.
+    ///
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where locks end with a connection or a session, which has one TTL.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.terms.ttl = Some(ttl);
         self
     }
 
@@ -122,6 +139,9 @@ impl MultiLock {
 
     async fn request(&self, wait: Wait) -> Result<Option<Guard>> {
         self.check()?;
+        for wanted in &self.wanted {
+            wanted.requester.keeper.check_terms(&self.terms)?;
+        }
         let clock = self.wanted[0].requester.keeper.0.clock;
         let deadline = match wait {
             Wait::Within(limit) => clock.now().plus(limit),
@@ -145,12 +165,18 @@ impl MultiLock {
                 }
             }
         }
-        Ok(held.into_iter().reduce(Guard::and))
+        let guard = held.into_iter().reduce(Guard::and);
+        if let Some(guard) = &guard {
+            // Not before all are held: what is given back meanwhile must be free at once.
+            guard.hold_at_least(self.terms.at_least).await?;
+        }
+        Ok(guard)
     }
 
     /// The next lock, unless one that is held already is lost first.
     async fn next(&self, wanted: &Wanted, wait: Wait, held: &[Guard]) -> Result<Option<Guard>> {
-        let request = Request { name: &wanted.name, demand: wanted.demand, lease: self.lease, wait };
+        let terms = Terms { at_least: None, ..self.terms };
+        let request = Request { name: &wanted.name, demand: wanted.demand, terms, wait };
         if held.is_empty() {
             return Ok(wanted.requester.request(request).await?.map(Guard::new));
         }

@@ -1,6 +1,6 @@
 //! The mutex: one claim holds at a time.
 
-use crate::acquire::{Request, Requester, Wait};
+use crate::acquire::{Request, Requester, Terms, Wait};
 use crate::claim::Demand;
 use crate::error::Result;
 use crate::guard::Guard;
@@ -11,22 +11,53 @@ use std::time::Duration;
 pub struct Mutex {
     requester: Requester,
     name: String,
-    lease: Option<Duration>,
+    terms: Terms,
 }
 
 impl Mutex {
     pub(crate) fn new(requester: Requester, name: String) -> Self {
-        Self { requester, name, lease: None }
+        Self { requester, name, terms: Terms::default() }
     }
 
     /// The hold frees itself after this time, however long the work takes (Q9).
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
+        self.terms.lease = Some(lease);
+        self
+    }
+
+    /// The hold lasts for at least this time, however short the work is: a release before is a promise to leave then, and a
+    /// killed process keeps it as long, too. The engine's clock decides. [`Guard::release_at_once`] gives it back earlier.
+    ///
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where locks end with a connection or a session.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper_core::Result<()> {
+    /// # use lockkeeper_core::{Keeper, engine::Memory};
+    /// # use std::time::Duration;
+    /// # let keeper = Keeper::builder().build(Memory::engine())?;
+    /// let report = keeper.mutex("report").hold_at_least(Duration::from_secs(300));
+    /// if let Some(guard) = report.try_lock().await? {
+    ///     // Sent at most once in five minutes, by whichever machine came first.
+    ///     guard.release().await?;
+    /// }
+    /// assert!(report.try_lock().await?.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn hold_at_least(mut self, least: Duration) -> Self {
+        self.terms.at_least = Some(least);
+        self
+    }
+
+    /// Claims live this long without a renewal, instead of the keeper's TTL.
+    ///
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where locks end with a connection or a session, which has one TTL.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.terms.ttl = Some(ttl);
         self
     }
 
     fn demand_of(&self, wait: Wait) -> Request<'_> {
-        Request { name: &self.name, demand: Demand::Exclusive, lease: self.lease, wait }
+        Request { name: &self.name, demand: Demand::Exclusive, terms: self.terms, wait }
     }
 
     /// Waits for the lock.

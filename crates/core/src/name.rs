@@ -80,13 +80,25 @@ fn check(name: &str, longest_bytes: usize) -> Result<(), String> {
     }
     for segment in name.as_bytes().split(|byte| *byte == b'/') {
         match segment {
-            b"" => return Err("it has an empty segment; no '/' at the start, at the end or doubled".into()),
+            b"" => return Err(empty_segment(name)),
             b"." => return Err("the segment '.' is not allowed".into()),
             b".." => return Err("the segment '..' is not allowed".into()),
             _ => {}
         }
     }
     Ok(())
+}
+
+/// Says what to write instead. Names with such slashes are in much code for etcd.
+fn empty_segment(name: &str) -> String {
+    let segments: Vec<&str> = name.split('/').filter(|segment| !segment.is_empty()).collect();
+    let without = segments.join("/");
+    let instead = if without.is_empty() {
+        String::new()
+    } else {
+        format!(": write {without:?}, also in other clients that share the lock")
+    };
+    format!("it has an empty segment; no '/' at the start, at the end or doubled{instead}")
 }
 
 impl fmt::Display for LockName {
@@ -124,6 +136,8 @@ mod tests {
             ("", "empty"),
             ("/a", "empty segment"),
             ("a/", "empty segment"),
+            ("/my-lock/", "write \"my-lock\", also in other clients"),
+            ("/", "doubled"),
             ("a//b", "empty segment"),
             ("a/./b", "not allowed"),
             ("..", "not allowed"),

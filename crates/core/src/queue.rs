@@ -2,7 +2,9 @@
 
 use crate::claim::{Claim, ClaimId, Demand, Token};
 use crate::clock::Clock;
-use crate::engine::{Abilities, BoxFuture, Engine, Grant, Kept, Left, LockView, Renewal};
+use crate::engine::{
+    Abilities, Attached, BoxFuture, Engine, FEW, Grant, Kept, Left, LockView, Renewal, one_of,
+};
 use crate::error::{Error, Result};
 use crate::grant;
 use crate::life::{Attempt, Lifeline};
@@ -75,6 +77,19 @@ pub trait Queue: Send + Sync + 'static {
     /// are dead.
     fn keep(&self, renewals: &[Renewal]) -> impl Future<Output = Result<Kept>> + Send;
 
+    /// Takes over a detached claim, which is renewed from now on as a claim of this engine; `None` if it is gone. The token
+    /// is the one it was granted with. An engine that remembers its claims enters it.
+    fn attach(
+        &self,
+        renewal: &Renewal,
+        _token: Token,
+    ) -> impl Future<Output = Result<Option<Attached>>> + Send {
+        async move { Ok(Attached::by_renewal(&self.keep(std::slice::from_ref(renewal)).await?)) }
+    }
+
+    /// Forgets a claim that was detached, without a leave: its last renewal says how long it lives.
+    fn detached(&self, _claim: &Claim) {}
+
     /// Removes the claim from the queue, wherever it stands, and wakes who fits now.
     fn leave(&self, claim: &Claim) -> impl Future<Output = Result<Left>> + Send;
 
@@ -85,8 +100,19 @@ pub trait Queue: Send + Sync + 'static {
     /// The locks in use whose name begins with the prefix, sorted by name, at most `at_most`.
     fn list(&self, prefix: &str, at_most: usize) -> impl Future<Output = Result<Vec<LockView>>> + Send;
 
+    /// The lock of exactly this name; `None` if it is free. For engines whose list is a search of everything.
+    fn look(&self, name: &LockName) -> impl Future<Output = Result<Option<LockView>>> + Send {
+        async move { Ok(one_of(self.list(name.as_str(), FEW).await?, name)) }
+    }
+
     /// Removes somebody's claim by force; `false` if it was not there.
     fn evict(&self, name: &LockName, id: ClaimId) -> impl Future<Output = Result<bool>> + Send;
+
+    /// Notes that somebody asks for a claim to be released, so that `keep` reports it ([`Kept::asked`]); `false` if it is known
+    /// not to be there. A style that cannot carry it says so in its abilities, and refuses.
+    fn ask(&self, _name: &LockName, _id: ClaimId) -> impl Future<Output = Result<bool>> + Send {
+        std::future::ready(Err(self.abilities().cannot_ask()))
+    }
 
     /// Ends connections and background tasks.
     fn close(&self) -> impl Future<Output = ()> + Send;
@@ -184,6 +210,14 @@ impl<Q: Queue> Engine for QueueEngine<Q> {
         Box::pin(self.0.keep(renewals))
     }
 
+    fn attach<'a>(&'a self, renewal: &'a Renewal, token: Token) -> BoxFuture<'a, Result<Option<Attached>>> {
+        Box::pin(self.0.attach(renewal, token))
+    }
+
+    fn detached(&self, claim: &Claim) {
+        self.0.detached(claim);
+    }
+
     fn release<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Left>> {
         Box::pin(self.0.leave(claim))
     }
@@ -196,8 +230,16 @@ impl<Q: Queue> Engine for QueueEngine<Q> {
         Box::pin(self.0.list(prefix, at_most))
     }
 
+    fn look<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockView>>> {
+        Box::pin(self.0.look(name))
+    }
+
     fn evict<'a>(&'a self, name: &'a LockName, id: ClaimId) -> BoxFuture<'a, Result<bool>> {
         Box::pin(self.0.evict(name, id))
+    }
+
+    fn ask<'a>(&'a self, name: &'a LockName, id: ClaimId) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.0.ask(name, id))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -1,8 +1,10 @@
 //! The unfair mechanism: every claim tries, one wins, the others try again when the lock may be free.
 
-use crate::claim::{Claim, ClaimId, Demand};
+use crate::claim::{Claim, ClaimId, Demand, Token};
 use crate::clock::{Clock, Moment};
-use crate::engine::{Abilities, BoxFuture, Engine, Grant, Kept, Left, LockView, Renewal};
+use crate::engine::{
+    Abilities, Attached, BoxFuture, Engine, FEW, Grant, Kept, Left, LockView, Renewal, foreign_id, one_of,
+};
 use crate::error::{Error, Result};
 use crate::life::{Attempt, Lifeline};
 use crate::name::LockName;
@@ -52,14 +54,49 @@ pub trait Race: Send + Sync + 'static {
     /// Keeps the claims alive for their TTL from now on, in one go; says which are dead.
     fn keep(&self, renewals: &[Renewal]) -> impl Future<Output = Result<Kept>> + Send;
 
+    /// Takes over a detached claim, which is renewed from now on as a claim of this engine; `None` if it is gone. The token
+    /// is the one it was granted with. An engine that remembers its claims enters it.
+    fn attach(
+        &self,
+        renewal: &Renewal,
+        _token: Token,
+    ) -> impl Future<Output = Result<Option<Attached>>> + Send {
+        async move { Ok(Attached::by_renewal(&self.keep(std::slice::from_ref(renewal)).await?)) }
+    }
+
+    /// Forgets a claim that was detached, without a leave: its last renewal says how long it lives.
+    fn detached(&self, _claim: &Claim) {}
+
     /// Frees the lock if this claim holds it, and nobody else's hold (Q7).
     fn leave(&self, claim: &Claim) -> impl Future<Output = Result<Left>> + Send;
+
+    /// Lets a writer become a reader and wakes who may try now. Fails with [`Error::Lost`] if the claim is gone.
+    fn shrink(&self, _: &Claim, _: Demand) -> impl Future<Output = Result<()>> + Send {
+        let cannot = self.abilities().cannot("downgrade a writer to a reader", "the style 'queue' can");
+        std::future::ready(Err(cannot))
+    }
 
     /// The locks in use whose name begins with the prefix, sorted by name, at most `at_most`.
     fn list(&self, prefix: &str, at_most: usize) -> impl Future<Output = Result<Vec<LockView>>> + Send;
 
+    /// The lock of exactly this name; `None` if it is free. For engines whose list is a search of everything.
+    fn look(&self, name: &LockName) -> impl Future<Output = Result<Option<LockView>>> + Send {
+        async move { Ok(one_of(self.list(name.as_str(), FEW).await?, name)) }
+    }
+
     /// Removes somebody's claim by force; `false` if it was not there.
     fn evict(&self, name: &LockName, id: ClaimId) -> impl Future<Output = Result<bool>> + Send;
+
+    /// Notes that somebody asks for a claim to be released, so that `keep` reports it ([`Kept::asked`]); `false` if it is known
+    /// not to be there. A style that cannot carry it says so in its abilities, and refuses.
+    fn ask(&self, _name: &LockName, _id: ClaimId) -> impl Future<Output = Result<bool>> + Send {
+        std::future::ready(Err(self.abilities().cannot_ask()))
+    }
+
+    /// Removes a claim of another client by force, which is named as `list` shows it; `false` if it was not there.
+    fn evict_foreign(&self, name: &LockName, claim: &str) -> impl Future<Output = Result<bool>> + Send {
+        async move { self.evict(name, foreign_id(claim)?).await }
+    }
 
     /// Ends connections and background tasks.
     fn close(&self) -> impl Future<Output = ()> + Send;
@@ -163,26 +200,43 @@ impl<R: Race> Engine for RaceEngine<R> {
         Box::pin(self.0.keep(renewals))
     }
 
+    fn attach<'a>(&'a self, renewal: &'a Renewal, token: Token) -> BoxFuture<'a, Result<Option<Attached>>> {
+        Box::pin(self.0.attach(renewal, token))
+    }
+
+    fn detached(&self, claim: &Claim) {
+        self.0.detached(claim);
+    }
+
     fn release<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Left>> {
         Box::pin(self.0.leave(claim))
     }
 
-    fn shrink<'a>(&'a self, _: &'a Claim, _: Demand) -> BoxFuture<'a, Result<()>> {
-        let abilities = self.0.abilities();
-        let error = Error::Unsupported {
-            engine: format!("{} in the style '{}'", abilities.engine, abilities.style),
-            what: "downgrade a writer to a reader",
-            instead: "the style 'queue' can",
-        };
-        Box::pin(std::future::ready(Err(error)))
+    fn shrink<'a>(&'a self, claim: &'a Claim, to: Demand) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.0.shrink(claim, to))
     }
 
     fn inspect<'a>(&'a self, prefix: &'a str, at_most: usize) -> BoxFuture<'a, Result<Vec<LockView>>> {
-        Box::pin(self.0.list(prefix, at_most))
+        Box::pin(async move {
+            let locks = self.0.list(prefix, at_most).await?;
+            Ok(locks.into_iter().map(LockView::held_since_joined).collect())
+        })
+    }
+
+    fn look<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Option<LockView>>> {
+        Box::pin(async move { Ok(self.0.look(name).await?.map(LockView::held_since_joined)) })
     }
 
     fn evict<'a>(&'a self, name: &'a LockName, id: ClaimId) -> BoxFuture<'a, Result<bool>> {
         Box::pin(self.0.evict(name, id))
+    }
+
+    fn ask<'a>(&'a self, name: &'a LockName, id: ClaimId) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.0.ask(name, id))
+    }
+
+    fn evict_foreign<'a>(&'a self, name: &'a LockName, claim: &'a str) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.0.evict_foreign(name, claim))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

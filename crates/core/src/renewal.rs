@@ -3,11 +3,12 @@
 use crate::claim::ClaimId;
 use crate::clock::{Alarm, Clock, Moment};
 use crate::departure::Departures;
-use crate::engine::{Engine, Renewal};
+use crate::engine::{Engine, Kept, Renewal};
 use crate::error::LostReason;
 use crate::life::Life;
-use crate::telemetry;
-use std::collections::HashMap;
+use crate::name::LockName;
+use crate::telemetry::Telemetry;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -25,15 +26,26 @@ struct Registry {
     /// When the task will look again by itself. A claim is entered without waking it if that is soon enough,
     /// so that a quick lock and release costs no switch of threads.
     looks_at: Moment,
-    /// A claim was entered for which the task was woken; it may have left again before the task looks.
-    entered: bool,
+    /// How often it renews, as planned last.
+    every: Duration,
+    /// The shortest TTL of the claims that were entered since, for which the task was woken; they may have left again before
+    /// it looks.
+    entered: Option<Duration>,
+    /// Somebody waits for the next round.
+    is_urgent: bool,
     closed: bool,
 }
 
 impl Renewals {
     pub(crate) fn new() -> Self {
-        let registry =
-            Registry { lives: HashMap::new(), looks_at: Moment::NEVER, entered: false, closed: false };
+        let registry = Registry {
+            lives: HashMap::new(),
+            looks_at: Moment::NEVER,
+            every: Duration::ZERO,
+            entered: None,
+            is_urgent: false,
+            closed: false,
+        };
         Self { registry: Mutex::new(registry), wake: Notify::new() }
     }
 
@@ -45,12 +57,35 @@ impl Renewals {
     pub(crate) fn add(&self, life: &Arc<Life>) {
         let mut registry = self.registry();
         registry.lives.entry(life.claim.id).or_insert_with(|| Arc::clone(life));
-        let late = registry.looks_at == Moment::NEVER || registry.looks_at > life.deadline();
-        registry.entered |= late;
+        let ttl = life.claim.ttl;
+        let late = registry.looks_at == Moment::NEVER
+            || registry.looks_at > life.deadline()
+            || ttl / 3 < registry.every;
+        if late {
+            registry.entered = Some(registry.entered.map_or(ttl, |entered| entered.min(ttl)));
+        }
         drop(registry);
         if late {
             self.wake.notify_one();
         }
+    }
+
+    /// Renews all claims as soon as the present round is over.
+    pub(crate) fn renew_now(&self) {
+        self.registry().is_urgent = true;
+        self.wake.notify_one();
+    }
+
+    /// Whether this keeper renews the claim.
+    pub(crate) fn contains(&self, id: ClaimId) -> bool {
+        self.registry().lives.contains_key(&id)
+    }
+
+    /// A hold of this lock.
+    pub(crate) fn hold_of(&self, name: &LockName) -> Option<Arc<Life>> {
+        let registry = self.registry();
+        let mut holds = registry.lives.values().filter(|life| life.is_hold() && life.claim.name == *name);
+        holds.next().cloned()
     }
 
     /// Stops renewing a claim. Always before its leave is sent.
@@ -69,17 +104,25 @@ impl Renewals {
     }
 
     /// What to do next: the claims to watch and when to look again; `None` when the keeper is closed.
-    fn plan(&self, tick: Moment, now: Moment, every: Duration) -> Option<Plan> {
+    fn plan(&self, tick: Moment, now: Moment, ttl: Duration) -> Option<Plan> {
         let mut registry = self.registry();
         if registry.closed {
             return None;
         }
         // A claim that has left again counts as well: a loop of quick locks would else wake this task each time.
-        let entered = std::mem::take(&mut registry.entered);
-        let tick = if registry.lives.is_empty() && !entered { tick } else { tick.min(now.plus(every)) };
+        let entered = registry.entered.take();
+        let shortest = registry.lives.values().map(|life| life.claim.ttl).chain(entered).min();
+        let ttl = shortest.unwrap_or(ttl);
+        let is_urgent = std::mem::take(&mut registry.is_urgent);
+        let tick = match shortest {
+            _ if is_urgent => now,
+            Some(ttl) => tick.min(now.plus(ttl / 3)),
+            None => tick,
+        };
+        registry.every = ttl / 3;
         let deadline = registry.lives.values().map(|life| life.deadline()).min().unwrap_or(Moment::NEVER);
         registry.looks_at = tick.min(deadline);
-        Some(Plan { tick, looks_at: registry.looks_at })
+        Some(Plan { tick, looks_at: registry.looks_at, ttl })
     }
 
     fn snapshot(&self) -> Vec<Arc<Life>> {
@@ -90,6 +133,16 @@ impl Renewals {
 struct Plan {
     tick: Moment,
     looks_at: Moment,
+    /// The shortest TTL of all claims, which sets the pace.
+    ttl: Duration,
+}
+
+/// A renewal that was sent.
+struct Sent {
+    life: Arc<Life>,
+    ttl: Duration,
+    /// What it confirms, beside that the claim is there.
+    change: u32,
 }
 
 /// The renewal task of one keeper.
@@ -97,6 +150,7 @@ pub(crate) struct Rounds {
     pub(crate) renewals: Arc<Renewals>,
     pub(crate) departures: Departures,
     pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) clock: Clock,
     pub(crate) ttl: Duration,
 }
@@ -114,10 +168,10 @@ impl Rounds {
     /// once with a short time limit until the deadlines pass.
     pub(crate) async fn run(self) {
         let alarm = Alarm::new(self.clock);
-        let every = self.ttl / 3;
         let mut tick = Moment::NEVER;
-        let mut limit = self.ttl / 4;
-        while let Some(plan) = self.renewals.plan(tick, self.clock.now(), every) {
+        let mut has_failed = false;
+        while let Some(plan) = self.renewals.plan(tick, self.clock.now(), self.ttl) {
+            let ttl = plan.ttl;
             tick = plan.tick;
             tokio::select! {
                 () = self.renewals.wake.notified() => {}
@@ -128,10 +182,13 @@ impl Rounds {
             if now < tick {
                 continue;
             }
-            (tick, limit) = match self.round(&alarm, now.plus(limit)).await {
-                Round::Idle => (Moment::NEVER, self.ttl / 4),
-                Round::Confirmed => (now.plus(every), self.ttl / 4),
-                Round::Failed => (self.clock.now().plus(retry_pause(self.ttl)), self.ttl / 10),
+            let limit = if has_failed { ttl / 10 } else { ttl / 4 };
+            let round = self.round(&alarm, now.plus(limit)).await;
+            has_failed = matches!(round, Round::Failed);
+            tick = match round {
+                Round::Idle => Moment::NEVER,
+                Round::Confirmed => now.plus(ttl / 3),
+                Round::Failed => self.clock.now().plus(retry_pause(ttl)),
             };
         }
     }
@@ -143,10 +200,8 @@ impl Rounds {
             return Round::Idle;
         }
         let sent = self.clock.now();
-        let renewals: Vec<Renewal> = lives
-            .iter()
-            .map(|life| Renewal { claim: Arc::new(life.claim.clone()), ttl: life.ttl_from(sent) })
-            .collect();
+        let (renewals, changes): (Vec<Renewal>, Vec<u32>) =
+            lives.iter().map(|life| life.renewal(sent)).unzip();
         let mut reply = self.engine.renew(&renewals);
         let outcome = loop {
             let deadline =
@@ -156,36 +211,45 @@ impl Rounds {
                 () = alarm.at(give_up_at.min(deadline.unwrap_or(Moment::NEVER))) => self.end_overdue(),
             }
             if self.clock.now() >= give_up_at {
-                telemetry::renewal_failed(lives.len(), &"no reply in time");
+                self.telemetry.renewal_failed(lives.len(), &"no reply in time");
                 lives.iter().for_each(|life| life.doubt());
                 return Round::Failed;
             }
         };
         match outcome {
             Ok(kept) => {
-                self.confirm(&lives, &kept.dead, kept.as_of.unwrap_or(sent));
+                let sent_at = kept.as_of.unwrap_or(sent);
+                let ttls = renewals.iter().map(|renewal| renewal.ttl);
+                let sent = lives.into_iter().zip(ttls).zip(changes);
+                let sent = sent.map(|((life, ttl), change)| Sent { life, ttl, change });
+                self.confirm(sent, &kept, sent_at);
                 Round::Confirmed
             }
             Err(error) => {
-                telemetry::renewal_failed(lives.len(), &error);
+                self.telemetry.renewal_failed(lives.len(), &error);
                 lives.iter().for_each(|life| life.doubt());
                 Round::Failed
             }
         }
     }
 
-    fn confirm(&self, lives: &[Arc<Life>], dead: &[ClaimId], as_of: Moment) {
-        let dead: std::collections::HashSet<&ClaimId> = dead.iter().collect();
+    fn confirm(&self, sent: impl Iterator<Item = Sent>, kept: &Kept, as_of: Moment) {
+        let [dead, asked] = [&kept.dead, &kept.asked].map(|ids| ids.iter().collect::<HashSet<&ClaimId>>());
         let now = self.clock.now();
-        for life in lives {
+        for Sent { life, ttl, change } in sent {
             if dead.contains(&life.claim.id) {
-                self.finish(life, LostReason::Gone);
+                self.finish(&life, LostReason::Gone);
             } else {
                 let left = life.deadline().since(now);
                 let lease_ends = life.lease_left().is_some_and(|lease| lease <= left);
-                telemetry::renewed(&life.claim, left, lease_ends);
-                // A renewal requests less only when a fixed lease ends sooner, which ends the trust by itself.
-                life.confirmed(as_of, life.claim.ttl);
+                self.telemetry.renewed(&life.claim, left, lease_ends);
+                // A renewal requests less only when a fixed lease ends sooner, which ends the trust by itself, or when it is
+                // the last of a claim that nobody here trusts any longer.
+                life.confirmed(as_of, ttl.max(life.claim.ttl));
+                life.confirm(change);
+                if asked.contains(&life.claim.id) && life.ask() {
+                    self.telemetry.asked(&life.claim);
+                }
             }
         }
     }
@@ -205,7 +269,7 @@ impl Rounds {
         if self.renewals.registry().lives.remove(&life.claim.id).is_some() {
             life.end(reason);
             if life.is_hold() {
-                telemetry::lost(&life.claim, reason);
+                self.telemetry.lost(&life.claim, reason);
             }
             self.departures.send(life);
         }
@@ -245,17 +309,17 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_gone_before_the_task_looks_wakes_it_only_once() {
-        let (renewals, every) = (Renewals::new(), Duration::from_secs(3));
+        let (renewals, ttl) = (Renewals::new(), Duration::from_secs(10));
         let quick_lock = || {
             let life = life();
             life.confirmed(Clock::Boot.now(), life.claim.ttl);
             renewals.add(&life);
             renewals.remove(&life);
-            std::mem::take(&mut renewals.registry().entered)
+            renewals.registry().entered.take().is_some()
         };
         assert!(quick_lock(), "the task sleeps for ever, so it must be woken");
-        renewals.registry().entered = true;
-        let plan = renewals.plan(Moment::NEVER, Clock::Boot.now(), every).expect("it is open");
+        renewals.registry().entered = Some(ttl);
+        let plan = renewals.plan(Moment::NEVER, Clock::Boot.now(), ttl).expect("it is open");
         assert_eq!(plan.looks_at, plan.tick);
         assert_ne!(plan.tick, Moment::NEVER);
         assert!(!quick_lock(), "it will look soon enough by itself");

@@ -1,6 +1,6 @@
 //! The read-write lock: readers share it, a writer has it exclusively, first come, first served.
 
-use crate::acquire::{Request, Requester, Wait};
+use crate::acquire::{Request, Requester, Terms, Wait};
 use crate::claim::Demand;
 use crate::error::Result;
 use crate::guard::Guard;
@@ -29,22 +29,39 @@ use std::time::Duration;
 pub struct RwLock {
     requester: Requester,
     name: String,
-    lease: Option<Duration>,
+    terms: Terms,
 }
 
 impl RwLock {
     pub(crate) fn new(requester: Requester, name: String) -> Self {
-        Self { requester, name, lease: None }
+        Self { requester, name, terms: Terms::default() }
     }
 
     /// Holds free themselves after this time, however long the work takes.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
+        self.terms.lease = Some(lease);
+        self
+    }
+
+    /// Holds last for at least this time, however short the work is: a release before is a promise to leave then, and a
+    /// killed process keeps it as long, too. The engine's clock decides. [`Guard::release_at_once`] gives it back earlier.
+    ///
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where locks end with a connection or a session.
+    pub fn hold_at_least(mut self, least: Duration) -> Self {
+        self.terms.at_least = Some(least);
+        self
+    }
+
+    /// Claims live this long without a renewal, instead of the keeper's TTL.
+    ///
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where locks end with a connection or a session, which has one TTL.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.terms.ttl = Some(ttl);
         self
     }
 
     fn demand_of(&self, demand: Demand, wait: Wait) -> Request<'_> {
-        Request { name: &self.name, demand, lease: self.lease, wait }
+        Request { name: &self.name, demand, terms: self.terms, wait }
     }
 
     async fn request(&self, demand: Demand, wait: Wait) -> Result<Option<Guard>> {

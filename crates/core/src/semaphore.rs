@@ -1,6 +1,6 @@
 //! The semaphore: a number of permits, taken one or several at a time, first come, first served.
 
-use crate::acquire::{Request, Requester, Wait};
+use crate::acquire::{Request, Requester, Terms, Wait};
 use crate::claim::Demand;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
@@ -23,17 +23,34 @@ pub struct Semaphore {
     requester: Requester,
     name: String,
     of: u32,
-    lease: Option<Duration>,
+    terms: Terms,
 }
 
 impl Semaphore {
     pub(crate) fn new(requester: Requester, name: String, of: u32) -> Self {
-        Self { requester, name, of, lease: None }
+        Self { requester, name, of, terms: Terms::default() }
     }
 
     /// Holds free themselves after this time, however long the work takes.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
+        self.terms.lease = Some(lease);
+        self
+    }
+
+    /// Holds last for at least this time, however short the work is: a release before is a promise to leave then, and a
+    /// killed process keeps it as long, too. The engine's clock decides. [`Guard::release_at_once`] gives it back earlier.
+    ///
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where locks end with a connection or a session.
+    pub fn hold_at_least(mut self, least: Duration) -> Self {
+        self.terms.at_least = Some(least);
+        self
+    }
+
+    /// Claims live this long without a renewal, instead of the keeper's TTL.
+    ///
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where locks end with a connection or a session, which has one TTL.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.terms.ttl = Some(ttl);
         self
     }
 
@@ -42,7 +59,7 @@ impl Semaphore {
         if want == 0 || want > of {
             return Err(Error::invalid(format!("cannot take {want} of {of} permits: take 1 to {of}")));
         }
-        Ok(Request { name: &self.name, demand: Demand::Permits { want, of }, lease: self.lease, wait })
+        Ok(Request { name: &self.name, demand: Demand::Permits { want, of }, terms: self.terms, wait })
     }
 
     async fn request(&self, want: u32, wait: Wait) -> Result<Option<Guard>> {

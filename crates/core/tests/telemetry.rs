@@ -1,135 +1,240 @@
-//! Counters and histograms reach whatever recorder the application has installed.
+//! Metrics reach whatever recorder the application has installed, and the files for monitoring name the ones there are.
 
-use lockkeeper_core::Keeper;
-use lockkeeper_core::engine::Memory;
+use lockkeeper_core::engine::{Builder, Memory};
+use lockkeeper_core::{Error, Guard, Keeper};
 use metrics::{
-    Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    SharedString, Unit,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Counts how often each name was recorded.
+/// The value of each metric, by name and labels; of a histogram the number of records.
 #[derive(Clone, Default)]
-struct Counts(Arc<Mutex<BTreeMap<String, u64>>>);
+struct Values {
+    values: Arc<Mutex<BTreeMap<String, f64>>>,
+    help: Arc<Mutex<BTreeMap<String, String>>>,
+}
 
 struct One {
-    name: String,
-    counts: Counts,
+    key: String,
+    values: Values,
 }
 
 impl One {
-    fn add(&self, value: u64) {
-        *self.counts.0.lock().unwrap().entry(self.name.clone()).or_default() += value;
+    fn add(&self, value: f64) {
+        *self.values.values.lock().unwrap().entry(self.key.clone()).or_default() += value;
     }
 }
 
 impl CounterFn for One {
     fn increment(&self, value: u64) {
-        self.add(value);
+        self.add(value as f64);
     }
     fn absolute(&self, _: u64) {}
 }
 
+impl GaugeFn for One {
+    fn increment(&self, value: f64) {
+        self.add(value);
+    }
+    fn decrement(&self, value: f64) {
+        self.add(-value);
+    }
+    fn set(&self, _: f64) {}
+}
+
 impl HistogramFn for One {
     fn record(&self, _: f64) {
-        self.add(1);
+        self.add(1.0);
     }
 }
 
-impl Counts {
+impl Values {
     fn one(&self, key: &Key) -> Arc<One> {
-        Arc::new(One { name: key.name().to_owned(), counts: self.clone() })
+        let labels: Vec<String> =
+            key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+        Arc::new(One { key: format!("{}{{{}}}", key.name(), labels.join(",")), values: self.clone() })
     }
 
-    fn of(&self, name: &str) -> u64 {
-        self.0.lock().unwrap().get(name).copied().unwrap_or_default()
+    /// The value under the labels that every metric has.
+    fn of(&self, name: &str) -> Option<f64> {
+        self.at(&format!("lockkeeper_{name}{{engine=memory,style=queue}}"))
+    }
+
+    fn at(&self, key: &str) -> Option<f64> {
+        self.values.lock().unwrap().get(key).copied()
+    }
+
+    fn describe(&self, name: &KeyName, help: &SharedString) {
+        self.help.lock().unwrap().insert(name.as_str().to_owned(), help.to_string());
     }
 }
 
-impl Recorder for Counts {
-    fn describe_counter(&self, name: KeyName, _: Option<Unit>, _: SharedString) {
-        self.0.lock().unwrap().insert(format!("help {}", name.as_str()), 1);
+impl Recorder for Values {
+    fn describe_counter(&self, name: KeyName, _: Option<Unit>, help: SharedString) {
+        self.describe(&name, &help);
     }
-    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    fn describe_histogram(&self, name: KeyName, _: Option<Unit>, _: SharedString) {
-        self.0.lock().unwrap().insert(format!("help {}", name.as_str()), 1);
+    fn describe_gauge(&self, name: KeyName, _: Option<Unit>, help: SharedString) {
+        self.describe(&name, &help);
+    }
+    fn describe_histogram(&self, name: KeyName, _: Option<Unit>, help: SharedString) {
+        self.describe(&name, &help);
     }
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         Counter::from_arc(self.one(key))
     }
-    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::noop()
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.one(key))
     }
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
         Histogram::from_arc(self.one(key))
     }
 }
 
-#[test]
-fn every_transition_is_counted() {
-    let counts = Counts::default();
+/// Runs the work on a paused clock. On tokio's clock all background tasks run on this runtime, so on this thread.
+fn recorded<F: Future<Output = ()>>(
+    settings: Builder,
+    work: impl FnOnce(Keeper, Memory, Values) -> F,
+) -> Values {
+    let values = Values::default();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    // On tokio's clock all background tasks run on this runtime, so on this thread.
-    metrics::with_local_recorder(&counts, || {
+    metrics::with_local_recorder(&values, || {
         runtime.block_on(async {
             let locks = Memory::on_tokio_clock();
-            let keeper = Keeper::builder().build(locks.connect()).unwrap();
-            let guard = keeper.mutex("m").lock().await.unwrap();
-            assert!(keeper.mutex("m").try_lock().await.unwrap().is_none());
-            tokio::time::sleep(Duration::from_secs(10)).await;
-            locks.cut(true);
-            guard.lost().await;
+            let keeper = settings.build(locks.connect()).unwrap();
+            work(keeper, locks, values.clone()).await;
         });
     });
-    assert_eq!(counts.of("lockkeeper_granted_total"), 1);
-    assert_eq!(counts.of("lockkeeper_not_granted_total"), 1);
-    assert_eq!(counts.of("lockkeeper_wait_seconds"), 2);
-    assert_eq!(counts.of("lockkeeper_hold_seconds"), 1);
-    assert!(counts.of("lockkeeper_renewals_total") >= 2);
-    assert!(counts.of("lockkeeper_renewal_failures_total") >= 1);
-    assert_eq!(counts.of("lockkeeper_lost_total"), 1);
+    values
 }
 
-const COUNTERS: [&str; 6] = [
-    "lockkeeper_granted_total",
-    "lockkeeper_not_granted_total",
-    "lockkeeper_renewals_total",
-    "lockkeeper_near_misses_total",
-    "lockkeeper_renewal_failures_total",
-    "lockkeeper_lost_total",
-];
+async fn lock(keeper: &Keeper, name: &str) -> Guard {
+    keeper.mutex(name).lock().await.unwrap()
+}
 
 #[test]
-fn every_metric_has_a_help_text_and_counters_are_zero_from_the_start() {
-    let counts = Counts::default();
-    metrics::with_local_recorder(&counts, || Keeper::builder().build(Memory::engine()).unwrap());
-    let seen = counts.0.lock().unwrap();
-    for name in COUNTERS {
-        assert_eq!(seen.get(name), Some(&0), "{name}");
-        assert!(seen.contains_key(&format!("help {name}")), "{name}");
-    }
-    for name in ["lockkeeper_wait_seconds", "lockkeeper_hold_seconds"] {
-        assert!(seen.contains_key(&format!("help {name}")), "{name}");
+fn every_transition_is_counted() {
+    let values = recorded(Keeper::builder(), async |keeper, locks, _| {
+        let guard = lock(&keeper, "m").await;
+        assert!(keeper.mutex("m").try_lock().await.unwrap().is_none());
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        locks.cut(true);
+        guard.lost().await;
+    });
+    assert_eq!(values.of("granted_total"), Some(1.0));
+    assert_eq!(values.of("not_granted_total"), Some(1.0));
+    assert_eq!(values.of("wait_seconds"), Some(2.0));
+    assert_eq!(values.of("hold_seconds"), Some(1.0));
+    assert!(values.of("renewals_total") >= Some(2.0));
+    assert!(values.of("renewal_failures_total") >= Some(1.0));
+    assert_eq!(values.of("lost_total"), Some(1.0));
+}
+
+#[test]
+fn holds_and_waits_are_shown_while_they_last() {
+    recorded(Keeper::builder(), async |keeper, locks, values| {
+        let held_and_waiting = || (values.of("held").unwrap(), values.of("waiting").unwrap());
+        assert_eq!(held_and_waiting(), (0.0, 0.0));
+        let first = lock(&keeper, "m").await;
+        let other = lock(&keeper, "n").await;
+        assert_eq!(held_and_waiting(), (2.0, 0.0));
+        let waiter = tokio::spawn({
+            let keeper = keeper.clone();
+            async move { lock(&keeper, "m").await }
+        });
+        tokio::task::yield_now().await;
+        assert_eq!(held_and_waiting(), (2.0, 1.0));
+        first.release().await.unwrap();
+        let second = waiter.await.unwrap();
+        assert_eq!(held_and_waiting(), (2.0, 0.0));
+        drop(other);
+        assert_eq!(held_and_waiting(), (1.0, 0.0));
+        locks.cut(true);
+        second.lost().await;
+        assert_eq!(held_and_waiting(), (0.0, 0.0), "a lost hold is none, though its guard is still here");
+        assert!(matches!(second.release().await, Err(Error::Lost { .. } | Error::Engine { .. })));
+        assert_eq!(held_and_waiting(), (0.0, 0.0));
+        locks.cut(false);
+        let held = lock(&keeper, "n").await;
+        let waiting = keeper.mutex("n");
+        let waiting = tokio::time::timeout(Duration::from_secs(1), waiting.lock());
+        assert!(waiting.await.is_err(), "dropped while it waits");
+        assert_eq!(held_and_waiting(), (1.0, 0.0));
+        keeper.close().await;
+        assert_eq!(held_and_waiting(), (0.0, 0.0));
+        drop(held);
+    });
+}
+
+#[test]
+fn locks_are_labels_only_on_request() {
+    let values = recorded(Keeper::builder().label_locks(true), async |keeper, _, _| {
+        drop(lock(&keeper, "orders/42").await);
+    });
+    let key = "lockkeeper_granted_total{engine=memory,style=queue,lock=lockkeeper/orders/42}";
+    assert_eq!(values.at(key), Some(1.0));
+    assert_eq!(values.of("granted_total"), Some(0.0), "the series without a lock stays");
+}
+
+#[test]
+fn every_metric_has_a_help_text_and_is_zero_from_the_start() {
+    let values = recorded(Keeper::builder(), async |_, _, _| {});
+    let help = values.help.lock().unwrap();
+    assert_eq!(help.len(), 11);
+    for (name, help) in help.iter() {
+        assert!(help.ends_with('.'), "{name}: {help}");
+        if !name.ends_with("_seconds") {
+            assert_eq!(values.of(name.strip_prefix("lockkeeper_").unwrap()), Some(0.0), "{name}");
+        }
     }
 }
 
 #[test]
 fn a_lease_that_ends_by_plan_is_no_loss_and_no_near_miss() {
-    let counts = Counts::default();
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    metrics::with_local_recorder(&counts, || {
-        runtime.block_on(async {
-            let locks = Memory::on_tokio_clock();
-            let keeper = Keeper::builder().build(locks.connect()).unwrap();
-            let lease = Duration::from_secs(11);
-            let guard = keeper.mutex("m").lease(lease).lock().await.unwrap();
-            guard.lost().await;
-        });
+    let values = recorded(Keeper::builder(), async |keeper, _, _| {
+        let guard = keeper.mutex("m").lease(Duration::from_secs(11)).lock().await.unwrap();
+        guard.lost().await;
     });
-    assert!(counts.of("lockkeeper_renewals_total") >= 3, "one of them just before the end");
-    assert_eq!(counts.of("lockkeeper_near_misses_total"), 0);
-    assert_eq!(counts.of("lockkeeper_lost_total"), 0);
+    assert!(values.of("renewals_total") >= Some(3.0), "one of them just before the end");
+    assert_eq!(values.of("near_misses_total"), Some(0.0));
+    assert_eq!(values.of("lost_total"), Some(0.0));
+    assert_eq!(values.of("held"), Some(0.0));
+}
+
+/// The metrics that a text names, without what Prometheus appends to a histogram's name.
+fn named(text: &str) -> BTreeSet<String> {
+    let starts = text.match_indices("lockkeeper_").map(|(at, _)| &text[at..]);
+    let names = starts.map(|rest| {
+        let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(rest.len());
+        let name = &rest[..end];
+        let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+        base.unwrap_or(name).to_owned()
+    });
+    names.collect()
+}
+
+fn document(path: &str) -> String {
+    let path = format!("{}/../../docs/{path}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+#[test]
+fn the_files_for_monitoring_name_metrics_that_there_are() {
+    let values = recorded(Keeper::builder(), async |_, _, _| {});
+    let known: BTreeSet<String> = values.help.lock().unwrap().keys().cloned().collect();
+    assert_eq!(named(&document("telemetry.md")), known, "the table has every metric");
+    for file in ["monitoring/alerts.yml", "monitoring/grafana.json"] {
+        let unknown: Vec<_> = named(&document(file)).difference(&known).cloned().collect();
+        assert!(unknown.is_empty(), "{file}: {unknown:?}");
+    }
+    let dashboard: serde_json::Value = serde_json::from_str(&document("monitoring/grafana.json")).unwrap();
+    let queries = dashboard["panels"].as_array().unwrap().iter().flat_map(|panel| {
+        assert!(panel["title"].is_string(), "{panel}");
+        panel["targets"].as_array().unwrap()
+    });
+    let shown: BTreeSet<String> = queries.flat_map(|query| named(query["expr"].as_str().unwrap())).collect();
+    assert_eq!(shown, known, "the dashboard shows every metric");
 }
