@@ -25,6 +25,8 @@ pub struct Hold<C> {
     pub since: Moment,
     /// Until when it holds unless it is renewed: a keeper that hangs must not hold for ever.
     pub expires_at: Moment,
+    /// Somebody asks for it to be released.
+    pub asked: bool,
     /// It is being ended.
     is_ending: bool,
 }
@@ -195,6 +197,16 @@ impl<C> Holds<C> {
         find(&mut self.entries(), name, id).is_some()
     }
 
+    /// Notes that somebody asks for a hold to be released; `false` if it is not here.
+    pub fn ask(&self, name: &LockName, id: ClaimId) -> bool {
+        find(&mut self.entries(), name, id).map(|hold| hold.asked = true).is_some()
+    }
+
+    /// Whether somebody asks for this claim's hold to be released.
+    pub fn is_asked(&self, claim: &Claim) -> bool {
+        find(&mut self.entries(), &claim.name, claim.id).is_some_and(|hold| hold.asked)
+    }
+
     /// Keeps a hold for this long from now on; its connection, or `None` if it is not there.
     pub fn renew(&self, claim: &Claim, ttl: Duration) -> Option<Arc<C>> {
         let mut entries = self.entries();
@@ -252,6 +264,7 @@ fn fresh<C>(claim: &Claim) -> Hold<C> {
         token: None,
         since: now,
         expires_at: now.plus(claim.ttl),
+        asked: false,
         is_ending: false,
     }
 }

@@ -3,6 +3,7 @@
 mod holds;
 mod limits;
 mod listing;
+mod pace;
 mod poller;
 mod schema;
 mod sessions;
@@ -10,7 +11,7 @@ mod waiters;
 
 pub use holds::{Hold, Holds};
 pub use limits::Limits;
-pub use listing::{ClaimRow, lock_views};
+pub use listing::{ClaimRow, foreign_lock, lock_views};
 pub use poller::Poller;
 pub use schema::{Schema, may_not_create};
 pub use sessions::{Connection, Connections, Sessions};

@@ -18,6 +18,8 @@ pub struct ClaimRow {
     pub token: i64,
     /// How long ago it joined.
     pub age_ms: i64,
+    /// How long ago it was granted, if that is known. A claim that is only there while it holds need not say.
+    pub held_ms: Option<i64>,
     /// How long it still lives; `None` if it lives as long as its connection.
     pub left_ms: Option<i64>,
 }
@@ -35,10 +37,27 @@ impl ClaimRow {
             holder: Holder::decode(&self.holder),
             token: Some(Token(self.token.max(0).unsigned_abs())),
             age: Some(milliseconds(self.age_ms)),
+            held_for: self.held_ms.map(milliseconds),
             ttl_left: self.left_ms.map(milliseconds),
             foreign: false,
         }
     }
+}
+
+/// A lock that another program has, on a session of this number.
+pub fn foreign_lock(name: &str, session: u64, holder: Holder) -> LockView {
+    let row = ClaimRow {
+        name: name.into(),
+        id: format!("session-{session}"),
+        demand: Demand::Exclusive.to_string(),
+        holder: holder.encode(),
+        token: 0,
+        age_ms: 0,
+        held_ms: None,
+        left_ms: None,
+    };
+    let claim = ClaimView { token: None, age: None, foreign: true, ..row.view() };
+    LockView::from_queue(name, vec![claim])
 }
 
 /// Groups rows, which are sorted by name and place, into locks.

@@ -1,24 +1,18 @@
 //! Waiting where the server sends no messages and a claim is not in a queue: one look serves all who wait in a keeper.
 
+use crate::pace::Pace;
 use lockkeeper_core::engine::LockName;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
-
-/// How many keepers of this process look now. They share the pace, so that those who wait cost the same however many
-/// keepers they are spread over (Law 10); beyond that many keepers each has its own, lest it becomes too slow.
-static LOOKING: AtomicUsize = AtomicUsize::new(0);
-const SHARE_AT_MOST: usize = 20;
 
 /// Who waits in this keeper, lock by lock.
 #[derive(Debug, Default)]
 pub struct Poller {
     waiting: Mutex<HashMap<LockName, VecDeque<oneshot::Sender<()>>>>,
     somebody: Notify,
-    /// Whether it is counted among those that look.
-    looks: AtomicBool,
+    pace: Pace,
     closed: AtomicBool,
 }
 
@@ -44,11 +38,10 @@ impl Poller {
     /// somebody waits, at random moments so that many keepers do not come together. `None` when it was closed.
     pub async fn due(&self) -> Option<Vec<LockName>> {
         loop {
-            self.count(true);
-            let share = LOOKING.load(SeqCst).clamp(1, SHARE_AT_MOST) as f64;
-            tokio::time::sleep(Duration::from_millis(rand::random_range(50..100)).mul_f64(share)).await;
+            self.pace.count(true);
+            tokio::time::sleep(self.pace.pause()).await;
             let names = self.names();
-            self.count(!names.is_empty());
+            self.pace.count(!names.is_empty());
             if self.closed.load(SeqCst) {
                 return None;
             }
@@ -57,14 +50,6 @@ impl Poller {
             }
             self.somebody.notified().await;
         }
-    }
-
-    fn count(&self, looks: bool) {
-        match (self.looks.swap(looks, SeqCst), looks) {
-            (false, true) => LOOKING.fetch_add(1, SeqCst),
-            (true, false) => LOOKING.fetch_sub(1, SeqCst),
-            _ => 0,
-        };
     }
 
     /// The locks that somebody still waits for.
@@ -91,12 +76,6 @@ impl Poller {
         self.closed.store(true, SeqCst);
         self.waiting().clear();
         self.somebody.notify_one();
-    }
-}
-
-impl Drop for Poller {
-    fn drop(&mut self) {
-        self.count(false);
     }
 }
 

@@ -68,6 +68,12 @@ pub trait Connections: Send + Sync + 'static {
     /// Ends somebody's hold, of whatever process.
     fn evict(&self, name: &LockName, id: ClaimId) -> impl Future<Output = Result<bool>> + Send;
 
+    /// Notes that somebody asks for a hold of another process to be released; `false` if nobody has it.
+    fn ask(&self, name: &LockName, id: ClaimId) -> impl Future<Output = Result<bool>> + Send;
+
+    /// Which of these holds of ours are asked for, where the server keeps that; nothing where a message brings it.
+    fn asked(&self, ids: &[ClaimId]) -> impl Future<Output = Result<Vec<ClaimId>>> + Send;
+
     /// Ends what it has opened for itself.
     fn close(&self);
 }
@@ -386,7 +392,7 @@ impl<S: Connections> Race for Sessions<S> {
         let mut by_connection: Vec<(Arc<S::Connection>, Vec<ClaimId>)> = Vec::new();
         let mut known: HashMap<usize, usize> = HashMap::new();
         let mut dead = Vec::new();
-        for Renewal { claim, ttl } in renewals {
+        for Renewal { claim, ttl, .. } in renewals {
             let Some(connection) = inner.holds.renew(claim, *ttl) else {
                 dead.push(claim.id);
                 continue;
@@ -399,7 +405,13 @@ impl<S: Connections> Race for Sessions<S> {
         }
         let probes =
             by_connection.iter().map(|(connection, _)| inner.probe(connection, inner.limits.renewal));
-        let probed = futures_util::future::join_all(probes).await;
+        let ids: Vec<ClaimId> = renewals.iter().map(|renewal| renewal.claim.id).collect();
+        let asked = tokio::time::timeout(inner.limits.renewal, inner.source.asked(&ids));
+        let (probed, asked) = tokio::join!(futures_util::future::join_all(probes), asked);
+        // A request that is not seen now is seen by the next renewal.
+        let mut asked = asked.ok().and_then(Result::ok).unwrap_or_default();
+        let here = renewals.iter().filter(|renewal| inner.holds.is_asked(&renewal.claim));
+        asked.extend(here.map(|renewal| renewal.claim.id));
         let is_any_alive = probed.iter().any(|probed| matches!(probed, Probed::Alive));
         for ((connection, ids), probed) in by_connection.into_iter().zip(probed) {
             match probed {
@@ -414,7 +426,7 @@ impl<S: Connections> Race for Sessions<S> {
             }
             dead.extend(ids);
         }
-        Ok(Kept { dead, as_of: None })
+        Ok(Kept { dead, as_of: None, asked })
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
@@ -436,6 +448,13 @@ impl<S: Connections> Race for Sessions<S> {
             return Ok(self.0.end(name, id).await);
         }
         self.0.source.evict(name, id).await
+    }
+
+    async fn ask(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        if self.0.holds.ask(name, id) {
+            return Ok(true);
+        }
+        self.0.source.ask(name, id).await
     }
 
     async fn close(&self) {

@@ -2,6 +2,7 @@
 //!
 //! One look per pace serves all waiters of a keeper, whatever their number (Law 10).
 
+use crate::pace::Pace;
 use lockkeeper_core::Result;
 use lockkeeper_core::engine::{Ahead, Claim, ClaimId, Clock, LockName, Moment};
 use std::collections::HashMap;
@@ -61,21 +62,39 @@ pub struct Waiters {
     /// When the next look is due, in nanoseconds on the boot clock.
     looks_at: AtomicU64,
     sooner: Notify,
-    pace: Duration,
+    looks: Looks,
     closed: AtomicBool,
+}
+
+/// How often waiters are looked after.
+#[derive(Debug)]
+enum Looks {
+    /// Messages wake them, and looks come at this pace in case one got lost.
+    Beneath(Duration),
+    /// There are no messages.
+    Only(Pace),
 }
 
 /// Lets an expired claim be expired for certain when we look.
 const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 
 impl Waiters {
-    /// Without claims; looks come at this pace.
+    /// Without claims; messages wake them, and looks come at this pace.
     pub fn new(pace: Duration) -> Self {
+        Self::with(Looks::Beneath(pace))
+    }
+
+    /// Without claims; no message wakes them, only looks do.
+    pub fn polling() -> Self {
+        Self::with(Looks::Only(Pace::default()))
+    }
+
+    fn with(looks: Looks) -> Self {
         Self {
             claims: Mutex::default(),
             looks_at: AtomicU64::new(u64::MAX),
             sooner: Notify::new(),
-            pace,
+            looks,
             closed: AtomicBool::new(false),
         }
     }
@@ -114,7 +133,27 @@ impl Waiters {
     /// The claim has to wait: from now on it is looked after, first when a claim ahead may expire.
     pub fn waits(&self, waiter: &Waiter, free_in: Option<Duration>) {
         waiter.waits.store(true, SeqCst);
-        self.look_in(free_in.map_or(self.pace, |time| (time + AFTER_EXPIRY).min(self.pace)));
+        let pace = self.pace();
+        self.look_in(free_in.map_or(pace, |time| (time + AFTER_EXPIRY).min(pace)));
+    }
+
+    fn pace(&self) -> Duration {
+        match &self.looks {
+            Looks::Beneath(pace) => *pace,
+            Looks::Only(pace) => {
+                pace.count(true);
+                pace.pause()
+            }
+        }
+    }
+
+    /// A claim of this keeper has left: if no message says so, those who wait here for the same lock look at once.
+    pub fn left(&self, name: &LockName) {
+        if matches!(self.looks, Looks::Only(_))
+            && self.claims().values().any(|waiter| waiter.name == *name && waiter.waits.load(SeqCst))
+        {
+            self.look_in(Duration::ZERO);
+        }
     }
 
     /// Brings the next look forward.
@@ -187,9 +226,12 @@ impl Waiters {
             if Clock::Boot.now() >= at {
                 // First the new time, then the question who waits: one who begins to wait in between asks for
                 // a look by itself.
-                self.looks_at.store(Clock::Boot.now().plus(self.pace).as_nanos(), SeqCst);
+                self.looks_at.store(Clock::Boot.now().plus(self.pace()).as_nanos(), SeqCst);
                 if !self.waiting().is_empty() {
                     return true;
+                }
+                if let Looks::Only(pace) = &self.looks {
+                    pace.count(false);
                 }
                 self.looks_at.fetch_max(u64::MAX, SeqCst);
                 if self.waiting().is_empty() {
