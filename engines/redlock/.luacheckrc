@@ -4,10 +4,11 @@ read_globals = {"redis", "KEYS", "ARGV"}
 max_line_length = 130
 -- Every script follows the prelude, which has these names for it.
 files["src/scripts/common.lua"] = {unused = false}
-for _, name in ipairs({"attempt", "evict", "keep", "leave", "list", "pass", "raise", "wait"}) do
+for _, name in ipairs({"ask", "attempt", "evict", "keep", "leave", "list", "pass", "raise", "regain", "wait"}) do
   files["src/scripts/" .. name .. ".lua"] = {
     read_globals = {
-      "lock", "fence", "waiting", "clock", "now_ms", "use", "read", "hold_of", "live", "last_number", "wake", "remove",
+      "lock", "fence", "waiting", "clock", "now_ms", "use", "read", "hold_of", "live", "last_number", "wake",
+      "remove", "is_asked",
     },
   }
 end

@@ -5,7 +5,8 @@ use crate::connection::{Connection, Server};
 use crate::error::{error, io_error};
 use crate::script::Call;
 use crate::servers::{Opener, Target, collect};
-use crate::view;
+use crate::wake::Subscription;
+use crate::{keys, view};
 use futures_util::future::{join_all, select_ok};
 use lockkeeper_core::engine::{Connections, background};
 use lockkeeper_core::{Error, Result};
@@ -27,6 +28,10 @@ pub(crate) struct Cluster {
     members: Arc<Members>,
     /// Messages reach every member, so one connection subscribes, at the first master that can be reached.
     subscription: Arc<Connections<Connection>>,
+    /// But those of a slot's channels reach the members that have the slot. The connections to them carry nothing else: when a
+    /// slot moves, its member ends a subscription unasked, and the driver takes that for the next reply.
+    by_slot: Mutex<HashMap<Server, Arc<Connections<Connection>>>>,
+    receiver: Option<Arc<Subscription>>,
 }
 
 #[derive(Debug)]
@@ -52,6 +57,7 @@ impl Cluster {
         for seed in seeds {
             members.connections(&seed);
         }
+        let receiver = subscription.clone();
         let known = Arc::downgrade(&members);
         let subscription = Connections::new(move || {
             let (known, subscription) = (known.upgrade(), subscription.clone());
@@ -64,13 +70,34 @@ impl Cluster {
                         Opener { target, subscription: subscription.clone(), ..members.opener.clone() };
                     match opener.open().await {
                         Ok(connection) => return Ok(connection),
-                        Err(cause) => last = error(ENGINE, "connect", cause),
+                        Err(cause) => last = opener.options.error(cause),
                     }
                 }
                 Err(last)
             }
         });
-        Self { members, subscription: Arc::new(subscription) }
+        Self { members, subscription: Arc::new(subscription), by_slot: Mutex::default(), receiver }
+    }
+
+    /// Subscribes to a channel at the member that has its slot; says over which connection.
+    pub(crate) async fn subscribe(&self, doing: &'static str, channel: &str) -> Result<Arc<Connection>> {
+        let server = self.members.master_of(keys::slot(channel))?;
+        let connections = {
+            let mut by_slot = self.by_slot.lock().unwrap_or_else(PoisonError::into_inner);
+            let connections = by_slot.entry(server.clone()).or_insert_with(|| {
+                let (target, subscription) = (Target::One(server), self.receiver.clone());
+                let opener = Opener { target, subscription, ..self.members.opener.clone() };
+                Arc::new(opener.connections())
+            });
+            Arc::clone(connections)
+        };
+        let connection = connections.background().await?;
+        let subscribed = connection.request(redis::cmd("SSUBSCRIBE").arg(channel)).await;
+        if subscribed.as_ref().is_err_and(RedisError::is_cluster_error) {
+            self.refresh().await;
+        }
+        subscribed.map_err(|cause| error(ENGINE, doing, cause))?;
+        Ok(connection)
     }
 
     /// The connection that subscribes.
@@ -85,6 +112,8 @@ impl Cluster {
 
     pub(crate) fn close(&self) {
         self.subscription.close();
+        let by_slot = self.by_slot.lock().unwrap_or_else(PoisonError::into_inner);
+        by_slot.values().for_each(|connections| connections.close());
         self.members.map().connections.values().for_each(|connections| connections.close());
     }
 

@@ -1,11 +1,14 @@
 //! What the URL says: where the servers are, how to connect to them and how to lock.
 
 use crate::connection::Server;
-use lockkeeper_core::engine::{Address, Host};
+use crate::error::{error, io_error, is_login_refused};
+use lockkeeper_core::engine::{Address, Host, Password};
 use lockkeeper_core::{Error, Result};
+use lockkeeper_tls_common::Tls;
 use redis::io::tcp::TcpSettings;
-use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisResult};
-use redis::{RedisConnectionInfo, TlsCertificates};
+use redis::{Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use redis::{RedisConnectionInfo, RedisError, RedisResult, TlsCertificates};
+use std::io;
 use std::time::Duration;
 
 /// The name of the engine in messages.
@@ -22,9 +25,19 @@ pub(crate) enum Topology {
 /// How a connection to a server begins: TLS, user, password, database, protocol.
 #[derive(Debug, Clone)]
 pub struct ConnectOptions {
-    tls: bool,
-    authority: Option<Vec<u8>>,
+    encryption: Encryption,
+    certificates: Tls,
     settings: RedisConnectionInfo,
+    password: Password,
+}
+
+/// Whether connections are encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Encryption {
+    None,
+    Verified,
+    /// Anybody could be at the other end.
+    Unverified,
 }
 
 /// Everything the URL says.
@@ -35,6 +48,8 @@ pub(crate) struct Config {
     pub(crate) options: ConnectOptions,
     pub(crate) sentinel_options: ConnectOptions,
     pub(crate) wait_replicas: u32,
+    /// Whether tokens are those of Redisson's RFencedLock from the first one on.
+    pub(crate) fenced: bool,
 }
 
 /// The time limit of every request: less than a quarter of the TTL, so that a renewal which the core gives up after that
@@ -45,8 +60,12 @@ pub(crate) fn time_limit(ttl: Duration) -> Duration {
 
 impl Config {
     pub(crate) fn read(mut address: Address) -> Result<Self> {
-        let style = address.take_style(&["queue", "plain"])?;
+        let style = address.take_style(&["queue", "plain", "redisson", "redisson-rw"])?;
         let wait_replicas = address.take_parsed("wait_replicas", "a number of replicas")?.unwrap_or(0);
+        let fenced = address.take_flag("fenced")?;
+        if fenced && style != "redisson" {
+            return Err(Error::invalid("the parameter fenced is for the style 'redisson'"));
+        }
         let options = ConnectOptions::read(&mut address)?;
         let sentinel_options = options.for_sentinels(&mut address);
         address.finish()?;
@@ -56,13 +75,22 @@ impl Config {
                 "wait_replicas does not work with redis+cluster: use redis or redis+sentinel",
             ));
         }
-        Ok(Self { style, topology, options, sentinel_options, wait_replicas })
+        Ok(Self { style, topology, options, sentinel_options, wait_replicas, fenced })
     }
 }
 
 impl Topology {
     fn read(address: &Address) -> Result<Self> {
         let hosts = address.hosts.clone();
+        if is_socket(address) {
+            if !hosts.is_empty() || address.path.is_empty() {
+                return Err(Error::invalid(format!(
+                    "{0} takes the path of a socket: {0}:///run/redis/redis.sock",
+                    address.scheme
+                )));
+            }
+            return Ok(Self::Single(Host { name: address.path.clone(), port: None }));
+        }
         if hosts.is_empty() {
             return Err(Error::invalid(format!(
                 "{}: name a server, such as redis://host:6379",
@@ -91,25 +119,40 @@ impl Topology {
 }
 
 impl ConnectOptions {
-    /// Takes user, password, `tls`, `ca` and, of a single server, the database from the path.
+    /// Takes user, password, `tls`, `ca`, `cert`, `key` and the database: of a single server from the path, of a socket `db`.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a database that is no number or a file that cannot be read.
     pub fn read(address: &mut Address) -> Result<Self> {
-        let tls = address.take_flag("tls")? || address.scheme == "rediss";
-        let authority = address.take("ca").map(|path| read_authority(&path)).transpose()?;
+        let is_unverified = take_unverified(address)?;
+        let certificates = Tls::take(address, ["ca", "cert", "key"])?;
+        let encryption = match address.take_flag("tls")? || address.scheme == "rediss" {
+            false => Encryption::None,
+            true if is_unverified => Encryption::Unverified,
+            true => Encryption::Verified,
+        };
+        if encryption == Encryption::None && (is_unverified || !certificates.is_empty()) {
+            return Err(Error::invalid(
+                "the parameters ca, cert, key and insecure need TLS: write rediss://, or tls=true for several servers",
+            ));
+        }
+        if encryption == Encryption::Unverified {
+            tracing::warn!(
+                server = address.redacted(),
+                "the server's certificate is not verified (insecure)"
+            );
+        }
         let mut settings =
             RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
         if let Some(user) = &address.user {
             settings = settings.set_username(user);
         }
-        if let Some(password) = &address.password {
-            settings = settings.set_password(password);
-        }
-        if matches!(address.scheme.as_str(), "redis" | "rediss" | "redlock") {
+        if is_socket(address) {
+            settings = settings.set_db(read_database(&address.take("db").unwrap_or_default())?);
+        } else if matches!(address.scheme.as_str(), "redis" | "rediss" | "redlock") {
             settings = settings.set_db(read_database(&address.path)?);
         }
-        Ok(Self { tls, authority, settings })
+        Ok(Self { encryption, certificates, settings, password: address.take_password()? })
     }
 
     /// Sentinels have users of their own.
@@ -118,47 +161,81 @@ impl ConnectOptions {
         if let Some(user) = address.take("sentinel_user") {
             settings = settings.set_username(user);
         }
-        if let Some(password) = address.take("sentinel_password") {
-            settings = settings.set_password(password);
-        }
-        Self { settings, ..self.clone() }
+        let password = Password::from(address.take("sentinel_password"));
+        Self { settings, password, ..self.clone() }
     }
 
-    /// A client of that server.
-    pub(crate) fn client(&self, (host, port): &Server) -> RedisResult<Client> {
-        let info = self.info(host, *port)?;
-        if !self.tls {
+    /// A client of that server, with the password as it is now.
+    pub(crate) async fn client(&self, (host, port): &Server) -> RedisResult<Client> {
+        let mut settings = self.settings.clone();
+        let password = self.password.get(ENGINE).await;
+        if let Some(password) =
+            password.map_err(|error| io_error(io::ErrorKind::NotFound, error.to_string()))?
+        {
+            settings = settings.set_password(password);
+        }
+        let info = self.info(host, *port)?.set_redis_settings(settings);
+        if self.encryption == Encryption::None {
             return Client::open(info);
         }
         // The driver takes the process's provider. More than one may be compiled in, and then none is chosen by itself; an
         // earlier choice stands.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        match &self.authority {
-            Some(authority) => {
-                let root_cert = Some(authority.clone());
-                Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert })
-            }
-            None => Client::open(info),
-        }
+        // Without an authority the driver takes the system's.
+        let root_cert = self.certificates.authority().map(<[u8]>::to_vec);
+        let client_tls = self.certificates.identity().map(|(certificate, key)| ClientTlsConfig {
+            client_cert: certificate.to_vec(),
+            client_key: key.to_vec(),
+        });
+        Client::build_with_tls(info, TlsCertificates { client_tls, root_cert })
+    }
+
+    /// A server has let us in.
+    pub(crate) fn accepted(&self) {
+        self.password.accepted();
+    }
+
+    /// The error of opening a connection: one that refuses the password may pass, if another one may come.
+    pub(crate) fn error(&self, cause: RedisError) -> Error {
+        let is_refused = is_login_refused(&cause);
+        let error = error(ENGINE, "connect", cause);
+        if is_refused { self.password.refused(error) } else { error }
     }
 
     fn info(&self, host: &str, port: u16) -> RedisResult<ConnectionInfo> {
         let host = host.to_owned();
-        let addr = if self.tls {
-            ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
-        } else {
-            ConnectionAddr::Tcp(host, port)
+        let addr = match self.encryption {
+            _ if host.starts_with('/') => ConnectionAddr::Unix(host.into()),
+            Encryption::None => ConnectionAddr::Tcp(host, port),
+            encryption => {
+                let insecure = encryption == Encryption::Unverified;
+                ConnectionAddr::TcpTls { host, port, insecure, tls_params: None }
+            }
         };
         let tcp = TcpSettings::default().set_nodelay(true);
         let info = addr.into_connection_info()?;
-        Ok(info.set_redis_settings(self.settings.clone()).set_tcp_settings(tcp))
+        Ok(info.set_tcp_settings(tcp))
     }
 }
 
-fn read_authority(path: &str) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|error| {
-        Error::invalid(format!("cannot read the authority's certificate '{path}' (parameter ca): {error}"))
-    })
+/// Whether the URL names a Unix socket.
+fn is_socket(address: &Address) -> bool {
+    matches!(address.scheme.as_str(), "redis+unix" | "unix")
+}
+
+/// `insecure` (redis-rs writes `#insecure`), and what other clients call it: `ssl_cert_reqs=none` (redis-py), `skip_verify`
+/// (go-redis).
+fn take_unverified(address: &mut Address) -> Result<bool> {
+    let python = match address.take("ssl_cert_reqs").as_deref() {
+        None | Some("required") => false,
+        Some("none") => true,
+        Some(other) => {
+            return Err(Error::invalid(format!(
+                "bad parameter ssl_cert_reqs={other}: expected required or none"
+            )));
+        }
+    };
+    Ok(address.take_flag("insecure")? | address.take_flag("skip_verify")? | python)
 }
 
 fn read_database(path: &str) -> Result<i64> {
@@ -185,7 +262,19 @@ mod tests {
             if sentinels.len() == 3 && master == "m"));
         assert_eq!((config.style, config.wait_replicas), ("plain", 1));
         assert!(matches!(read("redis+cluster://a,b").unwrap().topology, Topology::Cluster(_)));
-        assert!(read("rediss://h").unwrap().options.tls);
+        assert_eq!(read("rediss://h").unwrap().options.encryption, Encryption::Verified);
+        for insecure in ["/0#insecure", "#insecure", "?insecure", "?ssl_cert_reqs=none", "?skip_verify=true"]
+        {
+            let Ok(config) = read(&format!("rediss://h{insecure}")) else { panic!("{insecure}") };
+            assert_eq!(config.options.encryption, Encryption::Unverified, "{insecure}");
+        }
+        for url in
+            ["redis+unix:///run/redis.sock?db=3", "unix:///run/redis.sock", "unix://ann:x@/run/redis.sock"]
+        {
+            assert!(
+                matches!(read(url).unwrap().topology, Topology::Single(Host { name, .. }) if name == "/run/redis.sock")
+            );
+        }
     }
 
     #[test]
@@ -196,9 +285,16 @@ mod tests {
             ("redis://h/x", "database"),
             ("redis+sentinel://a", "master's name"),
             ("redis+cluster://a?wait_replicas=1", "wait_replicas"),
+            ("redis://h?style=redisson-rw&fenced=true", "style 'redisson'"),
             ("redis://h?wait_replicas=x", "number of replicas"),
             ("rediss://h?ca=/nowhere", "/nowhere"),
             ("redis://h?stile=plain", "stile"),
+            ("redis://h?insecure", "rediss://"),
+            ("redis://h?ca=/etc/passwd", "rediss://"),
+            ("rediss://h?ssl_cert_reqs=optional", "required or none"),
+            ("unix://h/run/redis.sock", "path of a socket"),
+            ("unix:///run/redis.sock?db=x", "database"),
+            ("redis://:a@h?password_file=b", "not both"),
         ] {
             let error = read(url).unwrap_err().to_string();
             assert!(error.contains(why), "{url}: {error}");

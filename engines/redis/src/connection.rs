@@ -4,7 +4,7 @@ use crate::config::ConnectOptions;
 use crate::error::{closes_the_connection, io_error};
 use crate::script::Call;
 use crate::sentinel::MasterWatch;
-use crate::wake::Subscription;
+use crate::wake::{News, Subscription};
 use lockkeeper_core::engine::{BoxFuture, Replies};
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{
@@ -52,15 +52,18 @@ impl Connection {
             .set_connection_timeout(Some(limit))
             .set_response_timeout(None)
             .set_push_sender(push_sender(is_closed.clone(), subscription.clone()));
-        let client = options.client(server)?;
+        let client = options.client(server).await?;
         let driver = client.get_multiplexed_async_connection_with_config(&config).await?;
+        options.accepted();
         let connection =
             Self { driver, replies: Replies::new(limit), is_closed, server: server.clone(), master: None };
         connection.check_server().await?;
         // A server that still loads its data accepts connections all the same; this waits until it serves.
         connection.request(&redis::cmd("PING")).await?;
-        if let Some(subscription) = subscription {
-            connection.driver.clone().subscribe(&subscription.channel).await?;
+        if let Some(channel) =
+            subscription.as_ref().and_then(|subscription| subscription.own_channel.as_ref())
+        {
+            connection.subscribe(channel).await?;
         }
         Ok(connection)
     }
@@ -136,6 +139,22 @@ impl Connection {
         let replies: Vec<_> = outcome?.into_iter().map(Value::extract_error).collect();
         replies.iter().for_each(|reply| self.judge(reply));
         Ok(replies)
+    }
+
+    /// Subscribes to a channel.
+    pub(crate) async fn subscribe(&self, channel: &str) -> RedisResult<()> {
+        let mut driver = self.driver.clone();
+        let outcome = self.reply(driver.subscribe(channel)).await;
+        self.judge(&outcome);
+        outcome
+    }
+
+    /// Ends the subscription to a channel.
+    pub(crate) async fn unsubscribe(&self, channel: &str) -> RedisResult<()> {
+        let mut driver = self.driver.clone();
+        let outcome = self.reply(driver.unsubscribe(channel)).await;
+        self.judge(&outcome);
+        outcome
     }
 
     /// Runs a script.
@@ -297,19 +316,27 @@ fn push_sender(
     subscription: Option<Arc<Subscription>>,
 ) -> impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static {
     move |push: PushInfo| {
-        match push.kind {
-            PushKind::Disconnection => drop(is_closed.send_replace(true)),
-            PushKind::Message => {
-                if let (Some(subscription), Some(Value::BulkString(text))) = (&subscription, push.data.get(1))
-                    && let Ok(text) = std::str::from_utf8(text)
-                {
-                    (subscription.message)(text);
-                }
-            }
-            _ => {}
+        if push.kind == PushKind::Disconnection {
+            is_closed.send_replace(true);
+        } else if let (Some(subscription), Some((channel, news))) = (&subscription, read_news(&push)) {
+            (subscription.receive)(channel, news);
         }
         Ok(())
     }
+}
+
+/// A channel, and what came on it.
+fn read_news(push: &PushInfo) -> Option<(&str, News<'_>)> {
+    let text = |index: usize| match push.data.get(index) {
+        Some(Value::BulkString(text)) => std::str::from_utf8(text).ok(),
+        _ => None,
+    };
+    let news = match push.kind {
+        PushKind::Message | PushKind::SMessage => News::Message(text(1)?),
+        PushKind::SUnsubscribe => News::Ended,
+        _ => return None,
+    };
+    Some((text(0)?, news))
 }
 
 fn is_unknown_script(error: &RedisError) -> bool {

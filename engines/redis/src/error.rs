@@ -36,6 +36,11 @@ fn is_temporary(error: &RedisError) -> bool {
     }
 }
 
+/// Whether the server does not let this user in.
+pub(crate) fn is_login_refused(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::AuthenticationFailed || matches!(error.code(), Some("WRONGPASS" | "NOAUTH"))
+}
+
 /// Whether the connection it came from is of no use any more: it is closed, or leads to the wrong server.
 pub(crate) fn closes_the_connection(error: &RedisError) -> bool {
     error.is_io_error()

@@ -113,7 +113,55 @@ impl PlainKeys {
     /// Whether a key is no lock but one that lockkeeper keeps beside locks.
     pub fn is_beside(key: &str) -> bool {
         let is_beside = |end: &str| key.starts_with('{') && key.ends_with(end);
-        is_of_no_lock(key) || [":fence", ":waiting"].into_iter().any(is_beside) || key.contains("}:left:")
+        is_of_no_lock(key)
+            || [":fence", ":waiting", ":lock"].into_iter().any(is_beside)
+            || key.contains("}:left:")
+    }
+}
+
+/// The keys of one lock as Redisson names them, and those that lockkeeper keeps beside it.
+#[derive(Debug, Clone)]
+pub(crate) struct RedissonKeys<'a>(pub(crate) &'a str);
+
+impl RedissonKeys<'_> {
+    /// The channel on which a release is published.
+    pub(crate) fn channel(&self, is_read_write: bool) -> String {
+        self.after(if is_read_write { "redisson_rwlock" } else { "redisson_lock__channel" })
+    }
+
+    /// The last token of an RFencedLock.
+    pub(crate) fn fence(&self) -> String {
+        self.after("redisson_lock_token")
+    }
+
+    /// The mark of a claim that has left before it arrived.
+    pub(crate) fn left(&self, id: ClaimId) -> String {
+        format!("{}left:{id}", self.before())
+    }
+
+    /// The token and the holder of a claim of ours.
+    pub(crate) fn note(&self, field: &str) -> String {
+        format!("{}{field}:lockkeeper", self.before())
+    }
+
+    /// What expires with the claim of a reader that has entered once.
+    pub(crate) fn timeout(&self, field: &str) -> String {
+        format!("{}{field}:rwlock_timeout:1", self.before())
+    }
+
+    /// What the keys of a holder begin with.
+    pub(crate) fn before(&self) -> String {
+        if self.0.contains('{') { format!("{}:", self.0) } else { format!("{{{}}}:", self.0) }
+    }
+
+    fn after(&self, prefix: &str) -> String {
+        if self.0.contains('{') { format!("{prefix}:{}", self.0) } else { format!("{prefix}:{{{}}}", self.0) }
+    }
+
+    /// Whether all of them are in one slot; only a name with a stray brace cannot have that.
+    pub(crate) fn in_one_slot(&self) -> bool {
+        let slot_of_lock = slot(self.0);
+        slot(self.before()) == slot_of_lock && slot(self.fence()) == slot_of_lock
     }
 }
 
@@ -177,12 +225,30 @@ mod tests {
     }
 
     #[test]
+    fn the_keys_of_redisson_are_named_as_it_names_them() {
+        let keys = RedissonKeys("orders/42");
+        assert_eq!(keys.channel(false), "redisson_lock__channel:{orders/42}");
+        assert_eq!(keys.channel(true), "redisson_rwlock:{orders/42}");
+        assert_eq!(keys.fence(), "redisson_lock_token:{orders/42}");
+        assert_eq!(keys.timeout("id:0"), "{orders/42}:id:0:rwlock_timeout:1");
+        assert_eq!(RedissonKeys("a{b}c").channel(false), "redisson_lock__channel:a{b}c");
+        assert_eq!(RedissonKeys("a{b}c").timeout("id:0"), "a{b}c:id:0:rwlock_timeout:1");
+        for (name, in_one_slot) in
+            [("a", true), ("orders/42", true), ("a{b}c", true), ("a}b", false), ("a{b", false)]
+        {
+            assert_eq!(RedissonKeys(name).in_one_slot(), in_one_slot, "{name}");
+        }
+    }
+
+    #[test]
     fn the_last_token_is_in_the_slot_of_the_lock() {
         for lock in ["a", "{orders/42}:lock", "größe"] {
             assert_eq!(slot(&*token(lock, true)), slot(lock), "{lock}");
             assert_eq!(token(lock, false), "lockkeeper:token");
         }
         assert!(PlainKeys::is_beside("lockkeeper:token"));
+        assert!(PlainKeys::is_beside("{lockkeeper/x}:lock"), "of the style 'queue'");
+        assert!(!PlainKeys::is_beside("redlock:x"), "of another client");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Locks on Redis: a fair queue or a plain lock, on one server, behind Sentinel or in a Cluster.
+//! Locks on Redis: a fair queue, a plain lock or the locks of Redisson, on one server, behind Sentinel or in a Cluster.
 
 mod cluster;
 mod config;
@@ -8,6 +8,7 @@ mod keys;
 mod plain;
 mod poller;
 mod queue;
+mod redisson;
 mod script;
 mod sentinel;
 mod servers;
@@ -30,6 +31,7 @@ pub mod parts {
 use crate::config::{Config, ENGINE};
 use crate::plain::RedisPlain;
 use crate::queue::RedisQueue;
+use crate::redisson::Redisson;
 use lockkeeper_core::engine::Address;
 use lockkeeper_core::engine::{Engine, QueueEngine, RaceEngine};
 use lockkeeper_core::{Abilities, Result};
@@ -38,8 +40,15 @@ use std::time::Duration;
 
 /// What each style can do.
 pub const STYLES: &[Abilities] = &[
-    Abilities::new(ENGINE, "queue", "redis://host:6379").queue().push(),
-    Abilities::new(ENGINE, "plain", "redis://host:6379?style=plain").push(),
+    Abilities::new(ENGINE, "queue", "redis://host:6379").queue().push().detach().ask(),
+    Abilities::new(ENGINE, "plain", "redis://host:6379?style=plain").push().detach().ask(),
+    Abilities::new(ENGINE, "redisson", "redis://host:6379?style=redisson&namespace=").push().detach().ask(),
+    Abilities::new(ENGINE, "redisson-rw", "redis://host:6379?style=redisson-rw&namespace=")
+        .shared()
+        .downgrade()
+        .push()
+        .detach()
+        .ask(),
 ];
 
 /// Connects to the servers that the address names.
@@ -53,6 +62,7 @@ pub async fn connect(address: Address, ttl: Duration) -> Result<Arc<dyn Engine>>
     let config = Config::read(address)?;
     match config.style {
         "plain" => Ok(Arc::new(RaceEngine(RedisPlain::connect(&config, ttl).await?))),
+        "redisson" | "redisson-rw" => Ok(Arc::new(RaceEngine(Redisson::connect(&config, ttl).await?))),
         _ => Ok(Arc::new(QueueEngine(RedisQueue::connect(&config, ttl).await?))),
     }
 }

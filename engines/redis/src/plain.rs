@@ -20,6 +20,7 @@ static ATTEMPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("sc
 static WAIT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/plain_wait.lua")));
 static LEAVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/plain_leave.lua")));
 static KEEP: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/plain_keep.lua")));
+static ASK: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/plain_ask.lua")));
 static LIST: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/plain_list.lua")));
 
 /// How many locks one call renews: enough to spare the server most of the calls, few enough not to hold it up.
@@ -44,12 +45,12 @@ impl RedisPlain {
         let channel = format!("lockkeeper:{}", ClaimId::random());
         let inner = Arc::new_cyclic(|weak: &Weak<Inner>| {
             let receiver = weak.clone();
-            let message = Box::new(move |message: &str| {
+            let message = move |message: &str| {
                 if let Some(inner) = receiver.upgrade() {
                     inner.receive(message);
                 }
-            });
-            let subscription = Subscription { channel: channel.clone(), message };
+            };
+            let subscription = Subscription::to(channel.clone(), message);
             Inner {
                 servers: Servers::new(config, time_limit(ttl), subscription),
                 channel,
@@ -106,11 +107,24 @@ impl Inner {
         id: Option<ClaimId>,
         mark: Duration,
     ) -> Result<(bool, bool)> {
+        let claim = id.map(|id| id.to_string()).unwrap_or_default();
+        self.free(doing, name, &claim, id.unwrap_or(ClaimId(0)), mark).await
+    }
+
+    /// Like [`leave`](Self::leave), for a claim of anybody's: ours by its id, another client's by its whole value.
+    async fn free(
+        &self,
+        doing: &'static str,
+        name: &LockName,
+        claim: &str,
+        id: ClaimId,
+        mark: Duration,
+    ) -> Result<(bool, bool)> {
         let keys = self.keys(name)?;
-        let left = keys.left(id.unwrap_or(ClaimId(0)));
+        let left = keys.left(id);
         let call = LEAVE
             .call(&[&keys.lock, &keys.waiting(), &left])
-            .arg(id.map(|id| id.to_string()).unwrap_or_default())
+            .arg(claim)
             .arg(u64::try_from(mark.as_millis()).unwrap_or(u64::MAX))
             .arg(if self.servers.is_cluster() { "" } else { "1" });
         let (reply, again) = self.servers.run_twice(doing, &call).await?;
@@ -190,7 +204,7 @@ impl Race for RedisPlain {
         let at_once = if self.0.servers.is_cluster() { 1 } else { LOCKS_PER_CALL };
         let calls = renewals.chunks(at_once).map(|some| {
             let keys: Vec<&str> = some.iter().map(|renewal| renewal.claim.name.as_str()).collect();
-            some.iter().fold(KEEP.call(&keys), |call, Renewal { claim, ttl }| {
+            some.iter().fold(KEEP.call(&keys), |call, Renewal { claim, ttl, .. }| {
                 call.arg(claim.id.hex().as_str()).arg(milliseconds(*ttl))
             })
         });
@@ -200,8 +214,11 @@ impl Race for RedisPlain {
                 .map_err(|cause| error(ENGINE, "read a renewal", cause.into()))?;
             kept.extend(some);
         }
-        let dead = renewals.iter().zip(kept).filter(|(_, kept)| *kept != 1);
-        Ok(Kept { dead: dead.map(|(renewal, _)| renewal.claim.id).collect(), as_of: None })
+        let with = |state: fn(i64) -> bool| {
+            let found = renewals.iter().zip(&kept).filter(|(_, kept)| state(**kept));
+            found.map(|(renewal, _)| renewal.claim.id).collect()
+        };
+        Ok(Kept { dead: with(|state| state == 0), as_of: None, asked: with(|state| state == 2) })
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
@@ -230,8 +247,23 @@ impl Race for RedisPlain {
         Ok(locks)
     }
 
+    async fn look(&self, name: &LockName) -> Result<Option<LockView>> {
+        let reply = self.0.servers.run("look at a lock", &LIST.call(&[name.as_str()])).await?;
+        Ok(view::plain(name.as_str(), &reply))
+    }
+
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
         Ok(self.0.leave("evict a claim", name, Some(id), Duration::ZERO).await?.0)
+    }
+
+    async fn ask(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        let call = ASK.call(&[name.as_str()]).arg(id.to_string());
+        let reply = self.0.servers.run("ask a holder to release", &call).await?;
+        Ok(view::integer(&reply) == Some(1))
+    }
+
+    async fn evict_foreign(&self, name: &LockName, claim: &str) -> Result<bool> {
+        Ok(self.0.free("evict a claim", name, claim, ClaimId(0), Duration::ZERO).await?.0)
     }
 
     async fn close(&self) {

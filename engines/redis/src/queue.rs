@@ -39,8 +39,8 @@ impl RedisQueue {
         let channel = format!("lockkeeper:{}", ClaimId::random());
         let waiters: Arc<Waiters> = Arc::default();
         let receiver = Arc::clone(&waiters);
-        let message = Box::new(move |message: &str| receive(&receiver, message));
-        let subscription = Subscription { channel: channel.clone(), message };
+        let message = move |message: &str| receive(&receiver, message);
+        let subscription = Subscription::to(channel.clone(), message);
         let servers = Servers::new(config, time_limit(ttl), subscription);
         let inner = Arc::new(Inner { servers, waiters, channel, holder: HolderText::default() });
         let weak: Weak<Inner> = Arc::downgrade(&inner);
@@ -130,7 +130,7 @@ impl Inner {
     }
 
     /// Renews claims in one pipeline, many locks with one call, and notifies those that wait.
-    async fn keep(&self, claims: impl IntoIterator<Item = (Claim, Duration)>) -> Result<Vec<ClaimId>> {
+    async fn keep(&self, claims: impl IntoIterator<Item = (Claim, Duration)>) -> Result<Kept> {
         let mut claims: Vec<(Claim, Duration)> = claims.into_iter().collect();
         claims.sort_by(|one, other| one.0.name.cmp(&other.0.name));
         let locks: Vec<&[(Claim, Duration)]> =
@@ -143,17 +143,18 @@ impl Inner {
                 .map_err(|cause| error(ENGINE, "read a renewal", cause.into()))?;
             states.extend(some);
         }
-        let mut dead = Vec::new();
+        let mut kept = Kept::default();
         for (lock, numbers) in locks.iter().zip(states) {
             for ((claim, _), state) in lock.iter().zip(numbers.chunks_exact(2)) {
+                kept.asked.extend((state[0] == ASKED).then_some(claim.id));
                 let state = WaitState::read(state[0], state[1]);
                 self.waiters.notify(claim.id, state);
                 if state == WaitState::Gone {
-                    dead.push(claim.id);
+                    kept.dead.push(claim.id);
                 }
             }
         }
-        Ok(dead)
+        Ok(kept)
     }
 
     /// Messages may have been missed: one look at all that wait, in one pipeline.
@@ -164,6 +165,9 @@ impl Inner {
         }
     }
 }
+
+/// The state of a claim that holds and that somebody asks for.
+const ASKED: i64 = 3;
 
 fn joined(place: u64, ahead: Ahead) -> Joined {
     Joined { place: Place(place), token: Token(place), ahead, lifeline: None }
@@ -226,7 +230,7 @@ impl Queue for RedisQueue {
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
         let claims = renewals.iter().map(|renewal| (renewal.claim.as_ref().clone(), renewal.ttl));
-        Ok(Kept { dead: self.0.keep(claims).await?, as_of: None })
+        self.0.keep(claims).await
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
@@ -266,8 +270,20 @@ impl Queue for RedisQueue {
         Ok(locks)
     }
 
+    async fn look(&self, name: &LockName) -> Result<Option<LockView>> {
+        let reply = self.0.servers.run("look at a lock", &call(name, "list")).await?;
+        let lock = view::queue(name.as_str(), reply)?;
+        Ok(Some(lock).filter(|lock| !lock.claims.is_empty()))
+    }
+
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
         let reply = self.0.servers.run("evict a claim", &call(name, "evict").arg(id.to_string())).await?;
+        Ok(view::integer(&reply) == Some(1))
+    }
+
+    async fn ask(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        let call = call(name, "ask").arg(id.to_string());
+        let reply = self.0.servers.run("ask a holder to release", &call).await?;
         Ok(view::integer(&reply) == Some(1))
     }
 

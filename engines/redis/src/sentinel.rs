@@ -98,7 +98,7 @@ impl Inner {
     }
 
     async fn request_master(&self, server: &Server) -> RedisResult<Option<Server>> {
-        let mut connection = self.options.client(server)?.get_multiplexed_async_connection().await?;
+        let mut connection = self.options.client(server).await?.get_multiplexed_async_connection().await?;
         let mut command = redis::cmd("SENTINEL");
         command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
         command.query_async(&mut connection).await
@@ -107,7 +107,7 @@ impl Inner {
     /// Listens to one sentinel until that fails. Every sentinel reports a change once, and the first may be the only one
     /// who knows it yet, so each report is a reason to look.
     async fn listen(&self, server: &Server) -> RedisResult<()> {
-        let mut subscription = self.options.client(server)?.get_async_pubsub().await?;
+        let mut subscription = self.options.client(server).await?.get_async_pubsub().await?;
         subscription.subscribe("+switch-master").await?;
         // A change may have been missed while there was no subscription.
         let _ = self.find_master().await;

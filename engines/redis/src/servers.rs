@@ -60,7 +60,7 @@ impl Opener {
             async move {
                 let connection = opener.retry(was_open.load(Relaxed)).await;
                 was_open.fetch_or(connection.is_ok(), Relaxed);
-                connection.map_err(|cause| error(ENGINE, "connect", cause))
+                connection.map_err(|cause| opener.options.error(cause))
             }
         })
     }
@@ -75,11 +75,8 @@ impl Opener {
                 Err(cause) => cause,
                 opened => return opened,
             };
-            let may_pass = if was_open {
-                error(ENGINE, "connect", cause.clone()).is_temporary()
-            } else {
-                cause.is_timeout()
-            };
+            let may_pass =
+                if was_open { self.options.error(cause.clone()).is_temporary() } else { cause.is_timeout() };
             if !may_pass || started.elapsed() + pause >= timeout {
                 return Err(cause);
             }
@@ -238,6 +235,29 @@ impl Servers {
             }
             _ => self.run_all(doing, calls).await,
         }
+    }
+
+    /// Subscribes to a channel in the background; says over which connection.
+    pub(crate) async fn subscribe(&self, channel: &str) -> Result<Arc<Connection>> {
+        let doing = "subscribe to a channel";
+        match &self.kind {
+            Kind::One(connections) => {
+                let connection = connections.background().await?;
+                let subscribed = connection.subscribe(channel).await;
+                subscribed.map_err(|cause| error(ENGINE, doing, cause))?;
+                Ok(connection)
+            }
+            Kind::Cluster(cluster) => cluster.subscribe(doing, channel).await,
+        }
+    }
+
+    /// Ends a subscription.
+    pub(crate) async fn unsubscribe(&self, connection: &Connection, channel: &str) -> Result<()> {
+        let unsubscribed = match &self.kind {
+            Kind::One(_) => connection.unsubscribe(channel).await,
+            Kind::Cluster(_) => connection.request(redis::cmd("SUNSUBSCRIBE").arg(channel)).await.map(drop),
+        };
+        unsubscribed.map_err(|cause| error(ENGINE, "end a subscription", cause))
     }
 
     /// All keys that match the pattern.

@@ -2,7 +2,7 @@
 
 use crate::config::ENGINE;
 use crate::error::error;
-use lockkeeper_core::engine::Claim;
+use lockkeeper_core::engine::{Claim, ClaimId};
 use lockkeeper_core::{ClaimView, Demand, Holder, LockView, Result, Standing, Token};
 use redis::Value;
 use std::sync::{Arc, OnceLock};
@@ -47,28 +47,32 @@ impl HolderText {
 
 /// A lock of the style 'queue'.
 pub(crate) fn queue(name: &str, reply: Value) -> Result<LockView> {
-    let claims: Vec<(String, String, u64, u64)> =
+    let claims: Vec<(String, String, u64, u64, u64)> =
         redis::from_redis_value(reply).map_err(|cause| error(ENGINE, "read a lock", cause.into()))?;
     let mut claims: Vec<ClaimView> = claims
         .into_iter()
-        .filter_map(|(id, claim, age_us, left_us)| claim_view(id, &claim, age_us, left_us))
+        .filter_map(|(id, claim, age_us, left_us, held_us)| {
+            claim_view(id, &claim, [age_us, left_us, held_us])
+        })
         .collect();
     claims.sort_by_key(|claim| claim.token);
     Ok(LockView::from_queue(name, claims))
 }
 
 /// Reads `<place> <weight> <shape> <channel> <demand> <holder>`.
-fn claim_view(id: String, claim: &str, age_us: u64, left_us: u64) -> Option<ClaimView> {
+fn claim_view(id: String, claim: &str, times_us: [u64; 3]) -> Option<ClaimView> {
     let words: Vec<&str> = claim.splitn(6, ' ').collect();
     let [place, _, _, _, demand, holder] = words[..] else { return None };
+    let [age, left, held_for] = times_us.map(Duration::from_micros);
     Some(ClaimView {
         id,
         standing: Standing::Waits,
         demand: demand.parse().ok()?,
         holder: Holder::decode(holder),
         token: Some(Token(place.parse().ok()?)),
-        age: Some(Duration::from_micros(age_us)),
-        ttl_left: Some(Duration::from_micros(left_us)),
+        age: Some(age),
+        held_for: Some(held_for),
+        ttl_left: Some(left),
         foreign: false,
     })
 }
@@ -77,9 +81,13 @@ fn claim_view(id: String, claim: &str, age_us: u64, left_us: u64) -> Option<Clai
 pub(crate) fn plain(name: &str, reply: &Value) -> Option<LockView> {
     let Value::Array(words) = reply else { return None };
     let value = words.first().and_then(text)?;
-    let left_ms = words.get(1).and_then(integer).and_then(|ms| u64::try_from(ms).ok());
+    let number = |at: usize| words.get(at).and_then(positive);
+    let (left_ms, age_us) = (number(1), number(2));
     let (id, holder, token) = match value.splitn(3, ' ').collect::<Vec<&str>>()[..] {
-        [id, token, holder] => (id, holder, token.parse().ok().map(Token)),
+        // A request to release stands behind the holder (plain_ask.lua).
+        [id, token, holder] => {
+            (id, holder.strip_suffix(" ?").unwrap_or(holder), token.parse().ok().map(Token))
+        }
         _ => (&*value, &*value, None),
     };
     let claim = ClaimView {
@@ -88,9 +96,53 @@ pub(crate) fn plain(name: &str, reply: &Value) -> Option<LockView> {
         demand: Demand::Exclusive,
         holder: Holder::decode(holder),
         token,
-        age: None,
+        age: age_us.map(Duration::from_micros),
+        held_for: None,
         ttl_left: left_ms.map(Duration::from_millis),
         foreign: token.is_none(),
     };
     Some(LockView { name: name.to_owned(), claims: vec![claim] })
+}
+
+fn positive(number: &Value) -> Option<u64> {
+    integer(number).and_then(|number| u64::try_from(number).ok())
+}
+
+/// A lock of Redisson's; `None` if it is free or no lock. `id_of` reads the claim's id from its field.
+pub(crate) fn redisson(
+    name: &str,
+    reply: &Value,
+    id_of: impl Fn(&str) -> Option<ClaimId>,
+) -> Option<LockView> {
+    let Value::Array(words) = reply else { return None };
+    let [lock_ms, mode, holders @ ..] = &words[..] else { return None };
+    let mode = text(mode)?;
+    let mut claims = Vec::new();
+    for holder in holders.chunks_exact(5) {
+        let [field, count, reader_ms, note, age_us] = holder else { return None };
+        let (field, count, note) = (text(field)?, text(count)?, text(note)?);
+        let is_reader = mode == "read" || (mode == "write" && !field.ends_with(":write"));
+        let left_ms = if is_reader { reader_ms } else { lock_ms };
+        let ours =
+            note.split_once(' ').and_then(|(token, holder)| Some((Token(token.parse().ok()?), holder)));
+        // A request to release stands behind the holder (redisson_ask.lua).
+        let ours = ours.map(|(token, holder)| (token, holder.strip_suffix(" ?").unwrap_or(holder)));
+        let (client, thread) = field.trim_end_matches(":write").rsplit_once(':')?;
+        claims.push(ClaimView {
+            id: id_of(&field)?.to_string(),
+            standing: Standing::Holds,
+            demand: if is_reader { Demand::Shared } else { Demand::Exclusive },
+            holder: Holder::decode(ours.map_or(
+                &format!("Redisson client {client}, thread {thread}, hold count {count}"),
+                |(_, holder)| holder,
+            )),
+            token: ours.map(|(token, _)| token),
+            age: positive(age_us).map(Duration::from_micros),
+            held_for: None,
+            ttl_left: positive(left_ms).map(Duration::from_millis),
+            foreign: ours.is_none(),
+        });
+    }
+    claims.sort_by(|one, other| one.token.cmp(&other.token).then_with(|| one.id.cmp(&other.id)));
+    (!claims.is_empty()).then(|| LockView { name: name.to_owned(), claims })
 }

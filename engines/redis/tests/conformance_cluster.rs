@@ -1,16 +1,21 @@
-//! The suite on a cluster of three masters.
+//! The suite on a cluster of three masters, in the styles whose messages take different ways there.
 
-use lockkeeper_conformance::{Subject, Suite};
+use lockkeeper_conformance::{Program, Subject, Suite};
 use lockkeeper_testkit::RedisCluster;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let suite = Suite::new(lockkeeper_redis::STYLES[0]).cannot(
-        "tokens::grow_after_a_restart",
-        "the members keep nothing on disk; the suite on one server restarts it with its data",
-    );
-    suite.run(|| {
-        let cluster = RedisCluster::start();
-        Subject::at(cluster.url()).keep(cluster)
-    })
+    let mut program = Program::new();
+    // The style 'queue' publishes to all members, 'redisson' to those that have the slot.
+    for (part, abilities) in [("", lockkeeper_redis::STYLES[0]), ("redisson", lockkeeper_redis::STYLES[2])] {
+        let suite = Suite::new(abilities).cannot(
+            "tokens::grow_after_a_restart",
+            "the members keep nothing on disk; the suite on one server restarts it with its data",
+        );
+        program = program.suite(part, suite, move || {
+            let cluster = RedisCluster::start();
+            Subject::at(format!("{}?style={}", cluster.url(), abilities.style)).keep(cluster)
+        });
+    }
+    program.run()
 }

@@ -5,6 +5,7 @@ mod ballot;
 mod model;
 mod nodes;
 mod redlock;
+mod regain;
 mod scripts;
 mod view;
 
@@ -22,7 +23,7 @@ const ENGINE: &str = "redlock";
 
 /// What its one style can do.
 pub const STYLES: &[Abilities] =
-    &[Abilities::new(ENGINE, "plain", "redlock://host1,host2,host3").shared().push()];
+    &[Abilities::new(ENGINE, "plain", "redlock://host1,host2,host3").shared().push().detach().ask()];
 
 /// Connects to the servers that the address names.
 ///
@@ -46,17 +47,17 @@ pub async fn connect(mut address: Address, ttl: Duration) -> Result<Arc<dyn Engi
     let channel = format!("lockkeeper:{}", ClaimId::random());
     let lock: Arc<OnceLock<Weak<Inner>>> = Arc::default();
     let (receiver, missing) = (Arc::clone(&lock), Arc::clone(&lock));
-    let message = Box::new(move |message: &str| {
+    let message = move |message: &str| {
         if let Some(lock) = receiver.get().and_then(Weak::upgrade) {
             lock.receive(message);
         }
-    });
+    };
     let reconnected = move || {
         if let Some(lock) = missing.get().and_then(Weak::upgrade) {
             lock.pollers.poll_now();
         }
     };
-    let subscription = Arc::new(Subscription { channel: channel.clone(), message });
+    let subscription = Arc::new(Subscription::to(channel.clone(), message));
     let nodes = Nodes::open(servers, &options, limit, restart_delay, &subscription, reconnected).await?;
     let inner = Arc::new(Inner::new(nodes, channel));
     let _ = lock.set(Arc::downgrade(&inner));

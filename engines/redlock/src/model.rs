@@ -1,16 +1,19 @@
 //! The protocol of `ballot`, model-checked: three nodes, three clients, crashes, lost and late messages.
 //! Only RedLock has a protocol of its own.
 //!
-//! The clients' decisions are those of the engine (`ballot` itself); the nodes do what the scripts `attempt`, `raise` and
-//! `leave` do. A request may be lost, a reply may be lost, and a request may arrive after its client has given up. A
-//! client may crash at any time. How leases end is the model's one assumption:
+//! The clients' decisions are those of the engine (`ballot` itself); the nodes do what the scripts `attempt`, `raise`,
+//! `regain` and `leave` do. A request may be lost, a reply may be lost, and a request may arrive after its client has given up. A
+//! client may crash at any time. A node may restart and forget everything; it takes part again at once, or after the
+//! delay, and holders renew and regain it. How leases end is the model's one assumption:
 //!
 //! - `Leases::Kept`: a node lets go of a claim only when its client has stopped trusting it. Then a writer holds alone.
 //! - `Leases::Broken`: a node may let go at any time (clocks run wild, clients sleep). Then two may believe that they
 //!   hold, and the tokens must still be unique, and larger for a claim that began after another was granted.
 
-use crate::ballot::{Given, Verdict, Word, first_round, further_round};
-use stateright::{Checker, Model, Property, Representative};
+use crate::ballot::{Given, Verdict, Word, first_round, further_round, quorum};
+use stateright::{Model, Property, Representative};
+
+mod checks;
 
 const NODES: usize = 3;
 const CLIENTS: usize = 3;
@@ -23,14 +26,23 @@ enum Leases {
     Broken,
 }
 
+/// When a node that has forgotten everything takes part again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Restart {
+    AtOnce,
+    /// After a TTL: every hold that rested on what it forgot has ended, or rests on a later renewal by the others.
+    Delayed,
+}
+
 /// What is modelled.
 #[derive(Debug, Clone)]
 struct RedLock {
     /// Which of the clients want to share; `None` for one that stays away.
     clients: [Option<bool>; CLIENTS],
     leases: Leases,
-    /// Whether one node may restart and forget everything.
-    a_node_may_forget: bool,
+    /// How many nodes may restart and forget everything, one after the other; and what happens then.
+    restarts: u8,
+    restart: Restart,
     /// How many replies may be lost in all; requests may be lost without limit.
     lost_replies: u8,
     /// Whether an attempt may arrive after its client has given up.
@@ -46,7 +58,8 @@ struct State {
     /// What must never be: a token granted twice, or one smaller than another that was granted before it was tried.
     broken: bool,
     lost_replies: u8,
-    has_forgotten: bool,
+    /// Which nodes have restarted.
+    restarted: [bool; NODES],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -54,6 +67,8 @@ struct Node {
     inside: [bool; CLIENTS],
     number: u64,
     owner: Option<usize>,
+    /// It has restarted and is left alone.
+    is_away: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -65,6 +80,16 @@ struct Client {
     granted_before: u64,
     /// At which nodes its attempt may still arrive. It begins with the first that does.
     under_way: [bool; NODES],
+    /// The nodes by which a holder knows that it holds.
+    rests_on: [bool; NODES],
+    /// The nodes that have confirmed the renewal under way.
+    kept: [bool; NODES],
+    /// The nodes to which a renewal that a majority confirmed may still come as a request to let the claim in again.
+    regains: [bool; NODES],
+    /// The number that goes with it, and whether it is the claim's own.
+    fence: (u64, bool),
+    /// How many nodes have restarted under its hold.
+    restarts: u8,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -103,7 +128,20 @@ enum Action {
         client: usize,
         node: usize,
     },
+    /// A renewal arrives where the claim is inside.
+    Keep {
+        client: usize,
+        node: usize,
+    },
+    /// A majority has kept the claim: it holds for another TTL, and requests the others to let it in again.
+    Confirm(usize),
+    Regain {
+        client: usize,
+        node: usize,
+    },
     Forget(usize),
+    /// The delay is over.
+    Return(usize),
 }
 
 impl Node {
@@ -129,6 +167,29 @@ impl Node {
         }
         (self.number, self.owner) = (number, Some(client));
         Given::Yes
+    }
+
+    fn regain(&mut self, client: usize, fence: (u64, bool), shares: impl Fn(usize) -> bool) {
+        let mut others = (0..CLIENTS).filter(|other| *other != client && self.inside[*other]);
+        if !others.all(|other| shares(client) && shares(other)) {
+            return;
+        }
+        self.inside[client] = true;
+        if self.number < fence.0 {
+            (self.number, self.owner) = (fence.0, fence.1.then_some(client));
+        }
+    }
+}
+
+impl Client {
+    /// Whether it holds, or may come to hold, by what this node has said.
+    fn rests_on(&self, node: usize) -> bool {
+        match &self.phase {
+            Phase::Idle | Phase::Over => false,
+            Phase::First(words) => matches!(words[node], Some(Word::In(_))),
+            Phase::Further { given, .. } => given[node] != Some(Given::No),
+            Phase::Holds => self.rests_on[node],
+        }
     }
 }
 
@@ -164,13 +225,36 @@ impl State {
         let (granted_before, token_bit) = (self.clients[client].granted_before, 1 << token);
         self.broken |= self.granted & token_bit != 0 || granted_before >= token_bit;
         self.granted |= token_bit;
-        self.clients[client].phase = Phase::Holds;
-        self.clients[client].granted_before = 0;
+        let it = &mut self.clients[client];
+        it.rests_on = std::array::from_fn(|node| it.rests_on(node));
+        it.phase = Phase::Holds;
+        it.granted_before = 0;
     }
 
     fn end(&mut self, client: usize) {
-        self.clients[client].phase = Phase::Over;
-        self.clients[client].granted_before = 0;
+        let it = &mut self.clients[client];
+        it.phase = Phase::Over;
+        it.granted_before = 0;
+        (it.rests_on, it.kept, it.restarts) = ([false; NODES], [false; NODES], 0);
+    }
+
+    fn confirm(&mut self, client: usize) {
+        let it = &mut self.clients[client];
+        let kept = self.nodes.iter().zip(it.kept).filter(|(_, kept)| *kept);
+        let fence = kept.map(|(node, _)| (node.number, node.owner == Some(client))).max();
+        it.fence = fence.unwrap_or_default();
+        it.regains = it.kept.map(|kept| !kept);
+        it.rests_on = std::mem::take(&mut it.kept);
+    }
+
+    /// A node that has forgotten counts by its clock, which is beyond every number that was given before.
+    fn forget(&mut self, node: usize, restart: Restart) {
+        let number = self.nodes.iter().map(|node| node.number).max().unwrap_or_default();
+        self.nodes[node] = Node { number, is_away: restart == Restart::Delayed, ..Node::default() };
+        self.restarted[node] = true;
+        for it in self.clients.iter_mut().filter(|it| it.phase == Phase::Holds) {
+            it.restarts += 1;
+        }
     }
 }
 
@@ -187,8 +271,11 @@ impl State {
     fn with_nodes(&self, order: [usize; NODES]) -> Self {
         let mut state = self.clone();
         state.nodes = order.map(|node| self.nodes[node]);
+        state.restarted = order.map(|node| self.restarted[node]);
         for it in &mut state.clients {
-            it.under_way = order.map(|node| it.under_way[node]);
+            for flags in [&mut it.under_way, &mut it.rests_on, &mut it.kept, &mut it.regains] {
+                *flags = order.map(|node| flags[node]);
+            }
             match &mut it.phase {
                 Phase::First(words) => *words = order.map(|node| words[node]),
                 Phase::Further { given, .. } => *given = order.map(|node| given[node]),
@@ -226,6 +313,11 @@ impl Model for RedLock {
             phase: if wants.is_some() { Phase::Idle } else { Phase::Over },
             granted_before: 0,
             under_way: [wants.is_some(); NODES],
+            rests_on: [false; NODES],
+            kept: [false; NODES],
+            regains: [false; NODES],
+            fence: (0, false),
+            restarts: 0,
         };
         // One node is ahead, as after a vote that only it took part in: so that second rounds are needed.
         let ahead = Node { number: 1, ..Node::default() };
@@ -235,7 +327,7 @@ impl Model for RedLock {
             granted: 0,
             broken: false,
             lost_replies: 0,
-            has_forgotten: false,
+            restarted: [false; NODES],
         }]
     }
 
@@ -252,7 +344,10 @@ impl Model for RedLock {
                 Phase::Holds => actions.push(Action::End(client)),
             }
             let ways: &[bool] = if state.lost_replies < self.lost_replies { &[true, false] } else { &[true] };
-            for node in 0..NODES {
+            if quorum(NODES) <= it.kept.iter().filter(|kept| **kept).count() {
+                actions.push(Action::Confirm(client));
+            }
+            for node in (0..NODES).filter(|node| !state.nodes[*node].is_away) {
                 let may_arrive = self.late_attempts || matches!(it.phase, Phase::Idle | Phase::First(_));
                 for heard in ways.iter().copied() {
                     if it.under_way[node] && may_arrive {
@@ -262,14 +357,29 @@ impl Model for RedLock {
                         actions.push(Action::Raise { client, node, heard });
                     }
                 }
-                let may_go = it.phase == Phase::Over || self.leases == Leases::Broken;
-                if state.nodes[node].inside[client] && may_go {
-                    actions.push(Action::LetGo { client, node });
+                let holds = it.phase == Phase::Holds;
+                let is_idle = it.phase == Phase::Over || (holds && !it.rests_on[node] && !it.kept[node]);
+                if state.nodes[node].inside[client] {
+                    if is_idle || self.leases == Leases::Broken {
+                        actions.push(Action::LetGo { client, node });
+                    }
+                    // Who cannot lose a node need not renew: fewer states.
+                    if holds && self.restarts > 0 && !it.kept[node] {
+                        actions.push(Action::Keep { client, node });
+                    }
+                } else if it.regains[node] && (holds || self.late_attempts) {
+                    actions.push(Action::Regain { client, node });
                 }
             }
         }
-        if self.a_node_may_forget && !state.has_forgotten {
-            actions.extend((0..NODES).map(Action::Forget));
+        let restarted = state.restarted.iter().filter(|restarted| **restarted).count();
+        for (node, it) in state.nodes.iter().enumerate() {
+            if restarted < usize::from(self.restarts) && !state.restarted[node] {
+                actions.push(Action::Forget(node));
+            }
+            if it.is_away && !state.clients.iter().any(|it| it.rests_on(node)) {
+                actions.push(Action::Return(node));
+            }
         }
     }
 
@@ -302,9 +412,18 @@ impl Model for RedLock {
             Action::Judge(client) => state.judge(client),
             Action::End(client) => state.end(client),
             Action::LetGo { client, node } => state.nodes[node].inside[client] = false,
-            Action::Forget(node) => {
-                state.nodes[node] = Node::default();
-                state.has_forgotten = true;
+            Action::Keep { client, node } => state.clients[client].kept[node] = true,
+            Action::Confirm(client) => state.confirm(client),
+            Action::Regain { client, node } => {
+                let fence = state.clients[client].fence;
+                state.nodes[node].regain(client, fence, |client| self.clients[client] == Some(true));
+                state.clients[client].regains[node] = false;
+            }
+            Action::Forget(node) => state.forget(node, self.restart),
+            Action::Return(node) => {
+                state.nodes[node].is_away = false;
+                // A renewal that is still open by now has been given up.
+                state.clients.iter_mut().for_each(|it| it.kept[node] = false);
             }
         }
         if !self.late_attempts {
@@ -327,6 +446,12 @@ impl Model for RedLock {
                 state.clients.iter().any(|it| matches!(it.phase, Phase::Further { .. }))
             }),
         ];
+        if self.restarts > 0 {
+            properties.push(Property::sometimes("a hold outlives them all", |_: &Self, state: &State| {
+                let all_back = state.nodes.iter().all(|node| !node.is_away);
+                all_back && state.clients.iter().any(|it| usize::from(it.restarts) == NODES)
+            }));
+        }
         if self.leases == Leases::Kept {
             properties.push(Property::always("a writer holds alone", |model: &Self, state: &State| {
                 let holds = |client: &usize| state.clients[*client].phase == Phase::Holds;
@@ -336,57 +461,4 @@ impl Model for RedLock {
         }
         properties
     }
-}
-
-fn check(model: RedLock) -> impl Checker<RedLock> {
-    let checker = model.checker().threads(2).symmetry().spawn_dfs().join();
-    println!("{} states but for who is who, depth {}", checker.unique_state_count(), checker.max_depth());
-    checker
-}
-
-const WRITER: Option<bool> = Some(false);
-const READER: Option<bool> = Some(true);
-
-#[test]
-fn with_leases_kept_a_writer_holds_alone_and_tokens_grow() {
-    for clients in [[WRITER; 3], [WRITER, READER, READER]] {
-        check(RedLock {
-            clients,
-            leases: Leases::Kept,
-            a_node_may_forget: false,
-            lost_replies: 1,
-            late_attempts: true,
-        })
-        .assert_properties();
-    }
-}
-
-#[test]
-fn tokens_grow_even_when_leases_are_broken_and_messages_come_late() {
-    // Three who lose replies and come late besides are more states than a test has time for.
-    for (clients, lost_replies, late_attempts) in
-        [([WRITER; 3], 0, false), ([None, WRITER, WRITER], 1, true), ([None, READER, READER], 1, true)]
-    {
-        check(RedLock {
-            clients,
-            leases: Leases::Broken,
-            a_node_may_forget: false,
-            lost_replies,
-            late_attempts,
-        })
-        .assert_properties();
-    }
-}
-
-/// The known danger, and the reason for `restart_delay`: the checker must find the break.
-#[test]
-fn a_node_that_forgets_breaks_it() {
-    let checker = check(RedLock {
-        clients: [None, WRITER, WRITER],
-        leases: Leases::Kept,
-        a_node_may_forget: true,
-        lost_replies: 0,
-        late_attempts: false,
-    });
-    checker.assert_any_discovery("a writer holds alone");
 }

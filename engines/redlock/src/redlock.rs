@@ -3,6 +3,7 @@
 use crate::ENGINE;
 use crate::ballot::{self, Given, Verdict, Word, quorum};
 use crate::nodes::{Nodes, Replies};
+use crate::regain::Round;
 use crate::scripts;
 use crate::view;
 use futures_util::FutureExt as _;
@@ -33,7 +34,7 @@ pub(crate) struct RedLock(pub(crate) Arc<Inner>);
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    nodes: Nodes,
+    pub(crate) nodes: Nodes,
     channel: String,
     wakes: Wakes,
     pub(crate) pollers: Pollers,
@@ -41,15 +42,15 @@ pub(crate) struct Inner {
     attempts: AtomicU64,
 }
 
-fn milliseconds(ttl: Duration) -> u64 {
+pub(crate) fn milliseconds(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
-fn fence_ms(ttl: Duration) -> u64 {
+pub(crate) fn fence_ms(ttl: Duration) -> u64 {
     milliseconds(ttl) + FENCE_MS
 }
 
-fn mode(claim: &Claim) -> &'static str {
+pub(crate) fn mode(claim: &Claim) -> &'static str {
     if claim.demand == Demand::Shared { "shared" } else { "exclusive" }
 }
 
@@ -65,7 +66,7 @@ fn call(script: &'static Script, name: &LockName) -> Call {
 }
 
 /// With the key that marks the claim as one that has left.
-fn call_for(script: &'static Script, claim: &Claim) -> Call {
+pub(crate) fn call_for(script: &'static Script, claim: &Claim) -> Call {
     let [lock, fence, waiting] = keys(claim.name.as_str());
     let left = PlainKeys::of(claim.name.as_str()).left(claim.id);
     script.call(&[lock, fence, waiting, left]).arg(claim.id.to_string())
@@ -327,20 +328,16 @@ impl Race for RedLock {
         let call_node = || renewals.chunks(LOCKS_PER_SCRIPT).map(keep_call).collect();
         let mut replies = self.0.nodes.request_all(call_node);
         let needed = quorum(self.0.nodes.len());
-        let (mut kept, mut replied, mut last) = (vec![0; renewals.len()], 0, None);
-        while let Some((_, reply)) = replies.next().await {
+        let (mut round, mut replied, mut last) = (Round::of(renewals), 0, None);
+        while let Some((node, reply)) = replies.next().await {
             match reply.and_then(|replies| replies.into_iter().collect::<RedisResult<Vec<Value>>>()) {
                 Err(error) => last = Some(error),
                 Ok(replies) => {
                     replied += 1;
-                    let states =
-                        replies.into_iter().flat_map(|reply| reply.into_sequence().unwrap_or_default());
-                    for (count, reply) in kept.iter_mut().zip(states) {
-                        *count += usize::from(integer(&reply) == Some(1));
-                    }
+                    round.count(node, replies);
                 }
             }
-            if kept.iter().all(|count| *count >= needed) {
+            if round.kept.iter().all(|count| *count >= needed) {
                 break;
             }
         }
@@ -348,8 +345,12 @@ impl Race for RedLock {
             return Err(no_majority("renew", last));
         }
         // Too few have it, though a majority has replied: it is as good as lost, and saying so early is safe.
-        let dead = renewals.iter().zip(&kept).filter(|(_, count)| **count < needed);
-        Ok(Kept { dead: dead.map(|(renewal, _)| renewal.claim.id).collect(), as_of: None })
+        let dead = renewals.iter().zip(&round.kept).filter(|(_, count)| **count < needed);
+        let dead = dead.map(|(renewal, _)| renewal.claim.id).collect();
+        let asked = renewals.iter().zip(&round.asked).filter(|(_, is_asked)| **is_asked);
+        let asked = asked.map(|(renewal, _)| renewal.claim.id).collect();
+        self.0.regain(round, replies);
+        Ok(Kept { dead, as_of: None, asked })
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
@@ -369,16 +370,15 @@ impl Race for RedLock {
     }
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
-        let call_node = || call(&scripts::EVICT, name).arg(id.to_string());
-        let (left, replied, last) =
-            self.0.count(self.0.nodes.request(0..self.0.nodes.len(), call_node)).await;
-        if replied < quorum(self.0.nodes.len()) {
-            return Err(last.map_or_else(
-                || no_majority("evict a claim", None),
-                |cause| error(ENGINE, "evict a claim", cause),
-            ));
-        }
-        Ok(left > 0)
+        self.evict_foreign(name, id.hex().as_str()).await
+    }
+
+    async fn evict_foreign(&self, name: &LockName, claim: &str) -> Result<bool> {
+        self.0.at_each(&scripts::EVICT, name, claim, "evict a claim").await
+    }
+
+    async fn ask(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        self.0.at_each(&scripts::ASK, name, id.hex().as_str(), "ask a holder to release").await
     }
 
     async fn close(&self) {
@@ -387,6 +387,22 @@ impl Race for RedLock {
 }
 
 impl Inner {
+    /// Runs a script for one claim at every node; says whether any had it.
+    async fn at_each(
+        &self,
+        script: &'static Script,
+        name: &LockName,
+        claim: &str,
+        doing: &'static str,
+    ) -> Result<bool> {
+        let call_node = || call(script, name).arg(claim);
+        let (found, replied, last) = self.count(self.nodes.request(0..self.nodes.len(), call_node)).await;
+        if replied < quorum(self.nodes.len()) {
+            return Err(last.map_or_else(|| no_majority(doing, None), |cause| error(ENGINE, doing, cause)));
+        }
+        Ok(found > 0)
+    }
+
     /// How many nodes reply 1, how many reply at all, and the last error. Returns when a majority has replied 1, and
     /// lets the others go on alone.
     async fn count(&self, mut replies: Replies<Value>) -> (usize, usize, Option<RedisError>) {

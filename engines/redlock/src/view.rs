@@ -6,6 +6,7 @@ use crate::nodes::Nodes;
 use crate::redlock::keys;
 use crate::scripts;
 use futures_util::future::join_all;
+use lockkeeper_core::engine::ClaimId;
 use lockkeeper_core::{ClaimView, Demand, Error, Holder, LockView, Result, Standing, Token};
 use lockkeeper_redis::parts::{PlainKeys, error, integer, text};
 use redis::{RedisError, RedisResult, Value};
@@ -16,6 +17,7 @@ use std::time::Duration;
 struct Hold {
     value: String,
     left: Option<Duration>,
+    age: Option<Duration>,
     shared: bool,
     number: Option<u64>,
 }
@@ -70,7 +72,7 @@ async fn names(nodes: &Nodes, prefix: &str) -> Result<BTreeSet<String>> {
     Ok(names.filter(|name| name.starts_with(prefix) && !PlainKeys::is_beside(name)).collect())
 }
 
-/// Reads `{number, owner, {value, ms left, 1 if shared}…}`.
+/// Reads `{number, owner, {value, ms left, 1 if shared, ms since it was taken}…}`.
 fn read(reply: Value) -> Vec<Hold> {
     let Value::Array(words) = reply else { return Vec::new() };
     let number = words.first().and_then(integer).and_then(|number| u64::try_from(number).ok());
@@ -80,11 +82,8 @@ fn read(reply: Value) -> Vec<Hold> {
         let value = hold.first().and_then(text)?;
         let is_owner = owner.as_deref() == Some(id_of(&value));
         Some(Hold {
-            left: hold
-                .get(1)
-                .and_then(integer)
-                .and_then(|ms| u64::try_from(ms).ok())
-                .map(Duration::from_millis),
+            left: milliseconds(hold.get(1)),
+            age: milliseconds(hold.get(3)),
             shared: hold.get(2).and_then(integer) == Some(1),
             number: number.filter(|_| is_owner),
             value,
@@ -93,7 +92,23 @@ fn read(reply: Value) -> Vec<Hold> {
     holds.collect()
 }
 
-/// Ours read `<id>-<attempt> <holder>`; of another client's the whole value is its name.
+/// Below zero if it is not known.
+fn milliseconds(number: Option<&Value>) -> Option<Duration> {
+    number.and_then(integer).and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis)
+}
+
+/// The last number given and to whom, and the value with which this claim is inside; `None` if it is not.
+pub(crate) fn hold_of(reply: Value, id: ClaimId) -> Option<(Option<(u64, String)>, String)> {
+    let fence = reply.as_sequence().and_then(|words| {
+        let number = u64::try_from(integer(words.first()?)?).ok()?;
+        Some((number, text(words.get(1)?)?))
+    });
+    let id = id.to_string();
+    let hold = read(reply).into_iter().find(|hold| id_of(&hold.value) == id)?;
+    Some((fence, hold.value))
+}
+
+/// Ours read `<id>-<attempt> <holder> <since>`; of another client's the whole value is its name.
 fn id_of(value: &str) -> &str {
     value.split_once(' ').and_then(|(word, _)| word.split_once('-')).map_or(value, |(id, _)| id)
 }
@@ -102,13 +117,16 @@ fn claim_view(id: String, seen: &[Hold]) -> Option<ClaimView> {
     let first = seen.first()?;
     let foreign = id == first.value;
     let holder = first.value.split_once(' ').map_or(first.value.as_str(), |(_, holder)| holder);
+    let holder = holder.rsplit_once(' ').filter(|_| first.age.is_some()).map_or(holder, |(holder, _)| holder);
     Some(ClaimView {
         id,
         standing: Standing::Holds,
         demand: if first.shared { Demand::Shared } else { Demand::Exclusive },
         holder: Holder::decode(holder),
         token: seen.iter().filter_map(|hold| hold.number).max().map(Token),
-        age: None,
+        // The earliest: a node may have been taken again since.
+        age: seen.iter().filter_map(|hold| hold.age).max(),
+        held_for: None,
         ttl_left: seen.iter().filter_map(|hold| hold.left).min(),
         foreign,
     })

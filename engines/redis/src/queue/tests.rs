@@ -26,7 +26,7 @@ fn claim(demand: Demand) -> Claim {
 }
 
 async fn keep(queue: &RedisQueue, claim: &Claim, ttl: Duration) -> Vec<ClaimId> {
-    queue.keep(&[Renewal { claim: Arc::new(claim.clone()), ttl }]).await.unwrap().dead
+    queue.keep(&[Renewal::new(Arc::new(claim.clone()), ttl)]).await.unwrap().dead
 }
 
 #[tokio::test]

@@ -1,12 +1,14 @@
 -- Frees a lock of the style 'plain' if the claim has it. If the lock is free then, wakes the first waiter whose keeper listens.
 -- Without an id it only wakes: for a message that reached a claim which had given up waiting.
 -- KEYS 1 lock, 2 waiting ZSET '<channel> <id>' -> since when, 3 left
--- ARGV 1 id, or ''; 2 for how many ms a late attempt of the claim is kept out if it is not here, or 0;
+-- ARGV 1 id, another client's whole value, or ''; 2 for how many ms a late attempt of the claim is kept out if it is not
+--      here, or 0;
 --      3 '1' if PUBLISH counts all subscribers (in a cluster it counts those at one member)
 -- Replies 1 if the claim had the lock, else 0.
 local id, mark_ms, counts_all = ARGV[1], ARGV[2], ARGV[3] == '1'
 local present = redis.call('GET', KEYS[1])
-local was_here = present and string.match(present, '^%S+') == id
+-- Ours begin with the id; of another client's the whole value is its name.
+local was_here = present and id ~= '' and (string.match(present, '^%S+') == id or present == id)
 if was_here then
   redis.call('DEL', KEYS[1])
 elseif mark_ms ~= '0' then

@@ -4,7 +4,9 @@
 --   1 lock      STRING  a lock with one claim: '<id> <claim>', and the key expires with the claim.
 --                       A lock with several: '#', and the next three keys have them. A free lock has no keys.
 --   2 queue     HASH    held: the holders' summed weight; waiting: the number of waiters; shape: of all claims;
---                       due: no claim expires earlier; and one field per claim: id -> claim
+--                       due: no claim expires earlier; and one field per claim: id -> claim.
+--                       Of a holder that had to wait also granted:id -> since when it holds, in microseconds;
+--                       of a claim that somebody asks to be released asked:id
 --   3 expiries  ZSET    id -> when the claim expires, in microseconds of this server's clock (Law 7)
 --   4 waiters   ZSET    id -> place, of the claims that do not hold
 -- and of 'join' alone
@@ -19,9 +21,11 @@
 --   evict   id                                      the same
 --   keep    for each lock: the number of claims, and for each claim id and TTL in ms
 --                                                   for each lock: state and look in ms of each claim
+--   ask     id                                      the same
 --   shrink  id, new weight, new demand              1, or 0 if the claim is not here
---   list                                            for each claim: {id, claim, age in us, time left in us}
--- A state is 0: gone, 1: waits, 2: holds. 'look in ms': when a waiter should renew by itself, or -1.
+--   list                                            for each claim: {id, claim, age, time left, held for}, in us
+-- A state is 0: gone, 1: waits, 2: holds, 3: holds and is asked to be released. 'look in ms': when a waiter should renew by
+-- itself, or -1.
 local verb, id = ARGV[1], ARGV[2]
 local place
 
@@ -80,13 +84,14 @@ local function grant()
     if not fits(held, weight_of(claim)) then return end
     redis.call('ZREM', waiters, first)
     held, waiting = held + weight_of(claim), waiting - 1
+    redis.call('HSET', queue, 'granted:' .. first, string.format('%.0f', now))
     redis.call('PUBLISH', channel_of(claim), first)
   end
 end
 
 -- Takes a claim out, wherever it stands. The caller grants and saves.
 local function remove(leaving, claim)
-  redis.call('HDEL', queue, leaving)
+  redis.call('HDEL', queue, leaving, 'granted:' .. leaving, 'asked:' .. leaving)
   redis.call('ZREM', expiries, leaving)
   if waiting > 0 and redis.call('ZREM', waiters, leaving) == 1 then
     waiting = waiting - 1
@@ -164,7 +169,7 @@ end
 
 local function state_of(claim_id)
   if waiting > 0 and redis.call('ZSCORE', waiters, claim_id) then return 1, look_in(claim_id) end
-  return 2, -1
+  return redis.call('HGET', queue, 'asked:' .. claim_id) and 3 or 2, -1
 end
 
 local function join()
@@ -255,6 +260,15 @@ local function keep_all()
   return replies
 end
 
+-- Somebody asks for the claim to be released, which its next renewal says.
+local function ask()
+  use(1, redis.call('GET', KEYS[1]))
+  local mine = due and redis.call('HGET', queue, id)
+  if not mine or mine == LEFT then return 0 end
+  redis.call('HSET', queue, 'asked:' .. id, 1)
+  return 1
+end
+
 -- Lets a holder take less room.
 local function shrink()
   use(1, redis.call('GET', KEYS[1]))
@@ -269,8 +283,11 @@ local function shrink()
 end
 
 local function list()
+  -- The place is the time of the join, which was the grant of a claim that did not have to wait.
   local function shown(claim_id, claim, left)
-    return {claim_id, claim, math.max(0, now - string.match(claim, '^%d+')), left}
+    local age = math.max(0, now - string.match(claim, '^%d+'))
+    local granted = redis.call('HGET', KEYS[2], 'granted:' .. claim_id)
+    return {claim_id, claim, age, left, granted and math.max(0, now - granted) or age}
   end
   local present = redis.call('GET', KEYS[1])
   if present and present ~= '#' then
@@ -290,6 +307,7 @@ if verb == 'join' then return join() end
 if verb == 'leave' then return leave(tonumber(ARGV[3])) end
 if verb == 'evict' then return leave(0) end
 if verb == 'keep' then return keep_all() end
+if verb == 'ask' then return ask() end
 if verb == 'shrink' then return shrink() end
 if verb == 'list' then return list() end
 return redis.error_reply('ERR lockkeeper: unknown verb')

@@ -6,7 +6,7 @@ use lockkeeper_testkit::{Proxy, Redis};
 use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
 
-const STYLES: [&str; 2] = ["queue", "plain"];
+const STYLES: [&str; 3] = ["queue", "plain", "redisson"];
 
 /// The server has forgotten the connection, and the client's side says nothing of it: a holder renews over a new one in
 /// time, and keeps its locks.
@@ -59,7 +59,9 @@ async fn a_half_open_subscription_is_opened_again_and_the_waiter_served() {
         let start = Instant::now();
         soon("it is served", waiting).await.unwrap().unwrap().release().await.unwrap();
         assert!(start.elapsed() < 2 * ttl, "{style}: only after {:?}", start.elapsed());
-        assert_eq!(busy.state(), State::Held, "{style}");
+        // The renewal that was on its way may have failed just now: then the hold is in doubt until the next one.
+        assert_ne!(busy.state(), State::Lost, "{style}");
+        until("the other hold is renewed", async || busy.state() == State::Held).await;
     }
 }
 

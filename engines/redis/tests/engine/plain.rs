@@ -32,6 +32,21 @@ async fn another_clients_key_excludes_us_and_ours_excludes_it() {
     assert!(taken.is_some());
 }
 
+/// What pottery, redlock-py, aioredlock and people write is evicted as it is shown.
+#[tokio::test]
+async fn another_clients_key_is_evicted_whatever_its_value() {
+    let keeper = bare_keeper(&url()).await;
+    let mut direct = direct(REDIS.port()).await;
+    for value in ["theirs", "123", "a b", "one two three", "5f0c8f9e-6f4a-4d0e-9a51-0e4f4c1d2b3a", "größe"]
+    {
+        let _: () = redis::cmd("SET").arg("plain/any").arg(value).query_async(&mut direct).await.unwrap();
+        assert!(!keeper.evict("plain/any", "another").await.unwrap(), "{value}");
+        let shown = keeper.look("plain/any").await.unwrap().unwrap().claims.remove(0);
+        assert!(shown.foreign && keeper.evict("plain/any", &shown.id).await.unwrap(), "{shown:?}");
+        assert!(keeper.look("plain/any").await.unwrap().is_none(), "{value}");
+    }
+}
+
 #[tokio::test]
 async fn a_key_that_was_taken_from_us_is_not_freed_by_us() {
     let keeper = bare_keeper(&url()).await;

@@ -10,4 +10,4 @@ use std::sync::LazyLock;
 
 static SERVER: LazyLock<Redis> = LazyLock::new(Redis::start);
 
-cases::on_every_server!(SERVER, &["queue", "plain"]);
+cases::on_every_server!(SERVER, &["queue", "plain", "redisson", "redisson-rw"]);

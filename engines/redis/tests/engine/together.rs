@@ -7,7 +7,7 @@ use lockkeeper_testkit::Redis;
 use std::time::Duration;
 
 const TASKS: usize = 64;
-const STYLES: [&str; 2] = ["queue", "plain"];
+const STYLES: [&str; 4] = ["queue", "plain", "redisson", "redisson-rw"];
 
 /// Its TTL is longer than the test, so that no expiry hides a fault.
 async fn patient_keeper(redis: &Redis, style: &str) -> Keeper {

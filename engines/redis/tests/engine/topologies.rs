@@ -38,7 +38,7 @@ async fn a_user_with_just_the_named_permissions_can_lock() {
         command.arg(rule);
     }
     let _: () = command.query_async(&mut direct).await.unwrap();
-    for style in ["queue", "plain"] {
+    for style in ["queue", "plain", "redisson", "redisson-rw"] {
         let url = format!("redis://keeper:secret@127.0.0.1:{}?style={style}", redis.port());
         let keeper = try_keeper(&url, Duration::from_secs(2)).await.unwrap();
         let guard = keeper.mutex(style).lock().await.unwrap();
@@ -135,7 +135,7 @@ async fn a_lock_that_too_few_replicas_have_is_not_granted() {
     let replica = Redis::start_with(&["--replicaof", "127.0.0.1", &proxy.addr().port().to_string()]);
     let mut at_replica = direct(replica.port()).await;
     in_step(&mut at_replica).await;
-    for style in ["queue", "plain"] {
+    for style in ["queue", "plain", "redisson", "redisson-rw"] {
         let url = format!("{}?wait_replicas=1&style={style}", master.url());
         let keeper = try_keeper(&url, Duration::from_secs(8)).await.unwrap();
         let guard = soon("a replica has it", keeper.mutex(style).lock()).await.unwrap();

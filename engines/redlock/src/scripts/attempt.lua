@@ -3,6 +3,7 @@
 -- Replies {1, number}, or {0, how long the hold can last at most in ms, or below 0}.
 local id, attempt, value, mode, ttl_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], tonumber(ARGV[5])
 
+value = value .. string.format(' %.0f', now_ms)
 -- A claim that has left must not come in late.
 if redis.call('EXISTS', KEYS[4]) == 1 then return {0, -1} end
 local mine, shared = hold_of(id)

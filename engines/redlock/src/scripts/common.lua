@@ -1,7 +1,8 @@
 -- The prelude of every script of RedLock.
 --
 -- KEYS for each lock
---      1  lock     held exclusively: a string '<id>-<attempt> <holder>', as every other client of RedLock writes one;
+--      1  lock     held exclusively: a string '<id>-<attempt> <holder> <since, in ms>'; other clients of RedLock write
+--                  a string, too;
 --                  shared: a ZSET of such texts -> the time at which the share ends, in ms of this node's clock
 --      2  fence    '<number> <id>': the last number given here, and to whom
 --      3  waiting  ZSET '<channel> <id> <mode>' -> since when
@@ -61,6 +62,11 @@ local function wake()
       one_alone = false
     end
   end
+end
+
+-- Whether somebody asks for the hold of this value to be released (ask.lua).
+local function is_asked(value)
+  return string.sub(value, -1) == '?'
 end
 
 local function remove(value, shared)

@@ -1,8 +1,8 @@
 //! RedLock with nodes that die, are cut off or forget.
 
-use crate::common::{keeper, soon};
+use crate::common::{direct, keeper, soon};
 use lockkeeper_core::{Error, State};
-use lockkeeper_testkit::{Redis, Server};
+use lockkeeper_testkit::Redis;
 use std::time::{Duration, Instant};
 
 #[tokio::test]
@@ -53,6 +53,7 @@ async fn a_refused_vote_leaves_nothing_behind_anywhere() {
         let _: () = redis::cmd("SET").arg("refused").arg("theirs").query_async(&mut direct).await.unwrap();
     }
     assert!(one.mutex("refused").try_lock().await.unwrap().is_none());
+    assert_eq!(one.look("refused").await.unwrap().unwrap().claims[0].id, "theirs");
     for node in &nodes[3..] {
         let mut direct = direct(node).await;
         // A node whose vote was not waited for gets a leave, too, and that is not waited for, either.
@@ -64,16 +65,8 @@ async fn a_refused_vote_leaves_nothing_behind_anywhere() {
         })
         .await;
     }
-    for node in &nodes[..3] {
-        let mut direct = direct(node).await;
-        let _: () = redis::cmd("DEL").arg("refused").query_async(&mut direct).await.unwrap();
-    }
+    assert!(one.evict("refused", "theirs").await.unwrap(), "as it is shown");
     soon("it is free", other.mutex("refused").lock()).await.unwrap().release().await.unwrap();
-}
-
-async fn direct(node: &Server) -> redis::aio::MultiplexedConnection {
-    let client = redis::Client::open(format!("redis://127.0.0.1:{}", node.port())).unwrap();
-    client.get_multiplexed_async_connection().await.unwrap()
 }
 
 #[tokio::test]

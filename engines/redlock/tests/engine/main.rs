@@ -4,4 +4,5 @@ mod common;
 mod faults;
 mod histories;
 mod interop;
+mod restarts;
 mod runtimes;
