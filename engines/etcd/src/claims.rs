@@ -3,7 +3,7 @@
 use crate::keys::{self, Key};
 use crate::lease::Fresh;
 use crate::look::Look;
-use crate::value;
+use crate::value::{self, Times};
 use lockkeeper_core::engine::{Claim, ClaimId, Clock, Lifeline, LockName, Moment};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -54,6 +54,22 @@ impl Slots {
     }
 }
 
+/// A lease that one claim has for itself, and that is never kept alive.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OwnLease {
+    pub(crate) id: i64,
+    /// Until when the claim is to live, which the lease outlasts by at most a few seconds.
+    pub(crate) until: Moment,
+}
+
+/// A claim of another keeper as it stands at the server.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) key: Key,
+    pub(crate) place: i64,
+    pub(crate) times: Times,
+}
+
 /// One claim.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
@@ -65,13 +81,15 @@ pub(crate) struct Entry {
     pub(crate) lease: i64,
     /// Ends with the lease.
     pub(crate) lifeline: Lifeline,
+    /// The lease that it stands on instead, to outlive this process.
+    pub(crate) own_lease: Option<OwnLease>,
     /// Its create revision, once a join had a reply.
     pub(crate) place: Option<i64>,
     /// A join was sent that had no reply, so that it may arrive yet.
     pub(crate) may_arrive: bool,
     /// When the keeper has neglected it for longer than its TTL.
     pub(crate) neglected_at: Moment,
-    pub(crate) since_ms: u64,
+    pub(crate) times: Times,
     pub(crate) look: Option<Look>,
 }
 
@@ -94,10 +112,11 @@ impl Claims {
                 slot,
                 lease: lease.id,
                 lifeline: lease.lifeline.clone(),
+                own_lease: None,
                 place: None,
                 may_arrive: false,
                 neglected_at,
-                since_ms: value::now_ms(),
+                times: Times { since_ms: value::now_ms(), granted_ms: None },
                 look: None,
             }
         });
@@ -109,6 +128,34 @@ impl Claims {
         }
         entry.neglected_at = neglected_at;
         before
+    }
+
+    /// Enters a claim that another keeper has made and detached.
+    pub(crate) fn attached(&self, claim: &Claim, lease: &Fresh, found: Found) {
+        let entry = Entry {
+            claim: claim.clone(),
+            key: found.key,
+            // Never the stem of a claim that this keeper makes, so that its slots are not touched.
+            stem: String::new(),
+            slot: 0,
+            lease: lease.id,
+            lifeline: lease.lifeline.clone(),
+            own_lease: None,
+            place: Some(found.place),
+            may_arrive: false,
+            neglected_at: Moment::NEVER,
+            times: found.times,
+            look: None,
+        };
+        self.table().entries.insert(claim.id, entry);
+    }
+
+    /// Forgets a claim that was detached. Its key stays in use.
+    pub(crate) fn detached(&self, id: ClaimId) {
+        let entry = self.table().entries.remove(&id);
+        if let Some(entry) = entry {
+            entry.lifeline.untie(id);
+        }
     }
 
     /// Changes what is known of a claim, if it is known.

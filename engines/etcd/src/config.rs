@@ -1,7 +1,8 @@
 //! What the URL says: servers, encryption, user, and the lease that fits the TTL.
 
-use lockkeeper_core::engine::Address;
+use lockkeeper_core::engine::{Address, Password};
 use lockkeeper_core::{Error, Result};
+use lockkeeper_tls_common::Tls;
 use std::time::Duration;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
@@ -28,7 +29,7 @@ pub(crate) struct Config {
 /// A user of etcd's own access control.
 pub(crate) struct Login {
     pub(crate) user: String,
-    pub(crate) password: String,
+    pub(crate) password: Password,
 }
 
 impl std::fmt::Debug for Login {
@@ -53,7 +54,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    fn new(ttl: Duration) -> Result<Self> {
+    pub(crate) fn new(ttl: Duration) -> Result<Self> {
         if ttl < MIN_TTL {
             return Err(Error::invalid(format!(
                 "a TTL of {ttl:?} is too short for etcd, whose leases are whole seconds and at least one and a half \
@@ -114,34 +115,27 @@ fn endpoint(
 
 fn take_tls(address: &mut Address) -> Result<Option<ClientTlsConfig>> {
     let flag = address.take_flag("tls")?;
-    let (authority, certificate, key) = (address.take("ca"), address.take("cert"), address.take("key"));
-    if !flag && address.scheme != SCHEMES[1] && authority.is_none() && certificate.is_none() {
+    let certificates = Tls::take(address, ["ca", "cert", "key"])?;
+    if !flag && address.scheme != SCHEMES[1] && certificates.is_empty() {
         return Ok(None);
     }
     let mut tls = ClientTlsConfig::new();
-    tls = match authority {
-        Some(path) => tls.ca_certificate(Certificate::from_pem(read("ca", &path)?)),
+    tls = match certificates.authority() {
+        Some(pem) => tls.ca_certificate(Certificate::from_pem(pem)),
+        // The driver's own way to the same store.
         None => tls.with_native_roots(),
     };
-    match (certificate, key) {
-        (Some(certificate), Some(key)) => {
-            tls = tls.identity(Identity::from_pem(read("cert", &certificate)?, read("key", &key)?));
-        }
-        (None, None) => {}
-        _ => return Err(Error::invalid("a client certificate needs both parameters: cert and key")),
+    if let Some((certificate, key)) = certificates.identity() {
+        tls = tls.identity(Identity::from_pem(certificate, key));
     }
     Ok(Some(tls))
 }
 
-fn read(parameter: &str, path: &str) -> Result<Vec<u8>> {
-    std::fs::read(path)
-        .map_err(|error| Error::invalid(format!("cannot read the file of {parameter}={path}: {error}")))
-}
-
 fn take_login(address: &mut Address) -> Result<Option<Login>> {
-    match (address.user.take(), address.password.take()) {
-        (Some(user), Some(password)) => Ok(Some(Login { user, password })),
-        (None, None) => Ok(None),
+    let password = address.take_password()?;
+    match (address.user.take(), password.is_some()) {
+        (Some(user), true) => Ok(Some(Login { user, password })),
+        (None, false) => Ok(None),
         _ => Err(Error::invalid(
             "an etcd user needs a password, and a password a user: etcd://USER:PASSWORD@HOST",
         )),

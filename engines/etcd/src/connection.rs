@@ -205,9 +205,14 @@ impl Member {
     }
 
     async fn log_in(&self, login: &Login) -> Result<LoginToken, RequestError> {
-        let message = AuthenticateRequest { name: login.user.clone(), password: login.password.clone() };
+        let password = login.password.get("etcd").await?.unwrap_or_default();
+        let message = AuthenticateRequest { name: login.user.clone(), password };
         let mut auth = AuthClient::new(self.channel.clone());
-        let reply = self.reply(auth.authenticate(message)).await??.into_inner();
+        let reply = match self.reply(auth.authenticate(message)).await? {
+            Ok(reply) => reply.into_inner(),
+            Err(status) => return Err(RequestError::of_login(status, &login.password)),
+        };
+        login.password.accepted();
         let token = LoginToken::try_from(reply.token)
             .map_err(|_| RequestError::from(Status::internal("the server's token is not printable")))?;
         *self.members.token() = Some(token.clone());

@@ -1,7 +1,7 @@
 //! What a request to etcd can fail with, and whether another try may succeed.
 
 use lockkeeper_core::Error;
-use lockkeeper_core::engine::NoReply;
+use lockkeeper_core::engine::{NoReply, Password};
 use std::fmt;
 use std::sync::Arc;
 use tonic::{Code, Status};
@@ -23,6 +23,15 @@ enum Cause {
 }
 
 impl RequestError {
+    /// The reply to a login. A refused one may pass, if another password may come.
+    pub(crate) fn of_login(status: Status, password: &Password) -> Self {
+        let error = Self::from(status);
+        if error.is_temporary() {
+            return error;
+        }
+        Self::from(password.refused(Error::permanent("etcd", "log in", error.to_string())))
+    }
+
     /// Another try would fail in the same way.
     pub(crate) fn into_final(self) -> Self {
         Self { is_final: true, ..self }

@@ -6,11 +6,11 @@ use crate::generated::range_request::{SortOrder, SortTarget};
 use crate::generated::request_op::Request;
 use crate::generated::{PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse};
 use crate::keys::{self, Key, Span};
-use crate::lease::Fresh;
+use crate::lease::{Fresh, Lease};
 use crate::look::{self, Look};
 use crate::queue::{Parts, created_at, get, ranges};
 use crate::requests::Reply;
-use crate::value::Value;
+use crate::value::{Times, Value};
 use lockkeeper_core::engine::{Ahead, Claim, Joined, Place};
 use lockkeeper_core::{Demand, Error, Result, Token};
 
@@ -19,14 +19,15 @@ const DOING: &str = "join the queue";
 impl Parts {
     /// Puts the claim's key, bound to the lease, unless it is there already; and looks at what stands ahead.
     pub(crate) async fn join(&self, claim: &Claim) -> Result<Joined> {
-        let lease = self.lease.fresh().await?;
-        let neglected_at = lease.as_of.plus(claim.ttl + self.lease.slack());
+        let keepers = self.lease_of(claim.ttl).await?;
+        let lease = keepers.fresh().await?;
+        let neglected_at = lease.as_of.plus(claim.ttl + keepers.slack());
         let entry = self.claims.joining(claim, &lease, neglected_at);
         let has_queue = claim.demand == Demand::Exclusive && self.claims.has_queue(&entry);
         let reply = self
             .send_join(claim, &entry, &lease, has_queue)
             .await
-            .map_err(|error| self.not_joined(error, &lease))?;
+            .map_err(|error| not_joined(error, &keepers, &lease))?;
         let may_arrive = reply.retried || entry.may_arrive;
         self.claims.change(claim.id, |entry| entry.may_arrive = may_arrive);
         let found = if reply.value.succeeded {
@@ -72,20 +73,13 @@ impl Parts {
         if claim.demand == Demand::Exclusive && !self.claims.was_contended(&claim.name) {
             let reply = self.client.txn_of(&claim.name, &request_if_free(claim, entry, lease)).await?;
             if reply.value.succeeded {
+                self.claims.change(claim.id, |entry| entry.times = entry.times.granted_at_join());
                 return Ok(reply);
             }
             retried = reply.retried;
         }
         let reply = self.client.txn_of(&claim.name, &request(claim, entry, lease)).await?;
         Ok(Reply { retried: reply.retried || retried, ..reply })
-    }
-
-    fn not_joined(&self, error: RequestError, lease: &Fresh) -> Error {
-        if error.is_lease_not_found() {
-            self.lease.is_gone(lease.id);
-            return Error::temporary("etcd", DOING, "the lease was lost; a new one is on its way");
-        }
-        error.into_error(DOING)
     }
 
     /// The transaction has put the key: its place is the transaction's revision. In a queue of this keeper's own, the claim
@@ -180,8 +174,16 @@ impl Parts {
     }
 }
 
-fn put(claim: &Claim, entry: &Entry, lease: &Fresh) -> RequestOp {
-    let value = Value::encode(claim, claim.demand, entry.since_ms);
+fn not_joined(error: RequestError, lease: &Lease, fresh: &Fresh) -> Error {
+    if error.is_lease_not_found() {
+        lease.is_gone(fresh.id);
+        return Error::temporary("etcd", DOING, "the lease was lost; a new one is on its way");
+    }
+    error.into_error(DOING)
+}
+
+fn put(claim: &Claim, entry: &Entry, lease: &Fresh, times: Times) -> RequestOp {
+    let value = Value::encode(claim, claim.demand, times);
     let put = PutRequest { key: entry.key.clone(), value, lease: lease.id, ..PutRequest::default() };
     RequestOp { request: Some(Request::RequestPut(put)) }
 }
@@ -190,14 +192,18 @@ fn put(claim: &Claim, entry: &Entry, lease: &Fresh) -> RequestOp {
 /// One comparison for all of it: each costs the server as much as a read.
 fn request_if_free(claim: &Claim, entry: &Entry, lease: &Fresh) -> TxnRequest {
     let compare = vec![created_at(keys::in_the_way(&claim.name), 0)];
-    TxnRequest { compare, success: vec![put(claim, entry, lease)], failure: vec![] }
+    TxnRequest {
+        compare,
+        success: vec![put(claim, entry, lease, entry.times.granted_at_join())],
+        failure: vec![],
+    }
 }
 
 /// Puts the claim's key unless it is there or was left already, and reads nothing.
 fn request_without_look(claim: &Claim, entry: &Entry, lease: &Fresh) -> TxnRequest {
     let tombstone = keys::tombstone(&claim.name, claim.id);
     let compare = vec![created_at(Span::key(&entry.key), 0), created_at(Span::key(&tombstone), 0)];
-    TxnRequest { compare, success: vec![put(claim, entry, lease)], failure: vec![] }
+    TxnRequest { compare, success: vec![put(claim, entry, lease, entry.times)], failure: vec![] }
 }
 
 fn request(claim: &Claim, entry: &Entry, lease: &Fresh) -> TxnRequest {

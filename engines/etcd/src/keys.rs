@@ -70,6 +70,24 @@ pub(crate) fn tombstone(name: &LockName, id: ClaimId) -> Key {
     [name.as_str().as_bytes(), TOMBSTONE, id.to_string().as_bytes()].concat()
 }
 
+/// The requests to release for all locks whose names begin with the same segment, mostly the namespace: there are hardly ever
+/// any, so that every renewal can read them. The control character keeps them out of every queue.
+pub(crate) fn asks(name: &LockName) -> Span {
+    let first = name.as_str().split('/').next().unwrap_or_default();
+    Span::prefix(format!("{first}/\x01").as_bytes())
+}
+
+/// The key by which somebody asks for a claim to be released.
+pub(crate) fn ask(name: &LockName, id: ClaimId) -> Key {
+    [&asks(name).start[..], id.to_string().as_bytes()].concat()
+}
+
+/// The claim that such a key asks for.
+pub(crate) fn asked(key: &[u8]) -> Option<ClaimId> {
+    let (_, id) = std::str::from_utf8(key).ok()?.split_once('\x01')?;
+    id.parse().ok()
+}
+
 /// Everything that may forbid or hold up a claim: tombstones, and whatever may stand in the lock's queue.
 pub(crate) fn in_the_way(name: &LockName) -> Span {
     let start = [name.as_str().as_bytes(), TOMBSTONE].concat();
@@ -91,9 +109,8 @@ pub(crate) fn ahead(name: &LockName, demand: Demand) -> Vec<Span> {
     match demand {
         Demand::Exclusive | Demand::Permits { .. } => vec![queue(name)],
         Demand::Shared => vec![
-            Span::new(format!("{name}//x-"), format!("{name}//x.")),
-            Span::new(format!("{name}/"), format!("{name}//")),
-            Span::new(format!("{name}/0"), format!("{name}0")),
+            Span::new(format!("{name}/"), format!("{name}//r-")),
+            Span::new(format!("{name}//r."), format!("{name}0")),
         ],
     }
 }
@@ -138,8 +155,12 @@ pub(crate) fn parse(key: &[u8]) -> Option<Parsed<'_>> {
         return None;
     }
     if let Some((name, suffix)) = key.split_once("//") {
-        let (_, id) = suffix.rsplit_once('-')?;
-        return Some(Parsed { name, id, ours: true });
+        if let Some((_, id)) = suffix.rsplit_once('-') {
+            return Some(Parsed { name, id, ours: true });
+        }
+        // Another client that locks `<name>/` waits for all our keys, so we wait for its: `<name>//<lease>`.
+        let is_claim = !name.is_empty() && !suffix.is_empty() && !suffix.contains('/');
+        return is_claim.then_some(Parsed { name, id: suffix, ours: false });
     }
     let (name, id) = key.rsplit_once('/')?;
     (!name.is_empty() && !id.is_empty()).then_some(Parsed { name, id, ours: false })
@@ -191,6 +212,15 @@ mod tests {
     ];
 
     #[test]
+    fn a_request_to_release_stands_in_no_queue() {
+        let (name, below) = (LockName::new("shop").unwrap(), LockName::new("shop/a").unwrap());
+        let key = ask(&below, ClaimId(7));
+        assert_eq!((asked(&key), parse(&key)), (Some(ClaimId(7)), None));
+        assert!(asks(&below).start < key && key < asks(&below).end && key.starts_with(b"shop/"));
+        assert!(!is_in_queue(&name, &key) && !queue(&below).start.starts_with(&key));
+    }
+
+    #[test]
     fn a_key_reads_back_and_stands_in_its_own_queue_only() {
         for demand in DEMANDS {
             let key = key_of(&a_claim("a/b", demand));
@@ -207,6 +237,8 @@ mod tests {
         let name = LockName::new("a/b").unwrap();
         assert_eq!(parse(b"a/b/694d7f2c"), Some(Parsed { name: "a/b", id: "694d7f2c", ours: false }));
         assert!(is_in_queue(&name, b"a/b/694d7f2c"));
+        assert_eq!(parse(b"a/b//694d7f2c"), Some(Parsed { name: "a/b", id: "694d7f2c", ours: false }));
+        assert!(is_in_queue(&name, b"a/b//694d7f2c"), "of a client that locks 'a/b/'");
         assert!(is_in_queue(&name, b"a/b/\xff\xfe"));
         assert!(!is_in_queue(&name, b"a/b/c/694d7f2c"));
         let grave = tombstone(&LockName::new("a/b/c").unwrap(), ClaimId(1));
@@ -246,7 +278,13 @@ mod tests {
         let sees = |key: &[u8]| ahead(&name, Demand::Shared).iter().any(|span| holds(span, key));
         assert!(sees(&key_of(&a_claim("a", Demand::Exclusive))));
         assert!(!sees(&key_of(&a_claim("a", Demand::Shared))));
-        assert!(sees(b"a/694d7f2c") && sees(b"a/!odd") && sees(b"a/zebra") && !sees(b"ab/1"));
+        assert!(
+            sees(b"a/694d7f2c")
+                && sees(b"a//694d7f2c")
+                && sees(b"a/!odd")
+                && sees(b"a/zebra")
+                && !sees(b"ab/1")
+        );
     }
 
     #[test]

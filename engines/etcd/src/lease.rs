@@ -1,5 +1,7 @@
-//! The keeper's one lease, which only etcd binds claims to: granted at connect, kept alive by one stream, replaced when lost.
+//! A lease of the keeper, which only etcd binds claims to: kept alive by one stream, replaced when lost. There is one for all
+//! claims of the keeper's TTL, and one for each other TTL.
 
+use crate::config::Times;
 use crate::error::RequestError;
 use crate::generated::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 use crate::requests::{Client, Messages};
@@ -16,10 +18,11 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The longest time between two keep-alives, which is how long a lost lease may stay unnoticed.
 const EVERY_AT_MOST: Duration = Duration::from_secs(1);
 
-/// The lease of one keeper.
+/// A lease of one keeper.
 #[derive(Debug)]
 pub(crate) struct Lease {
     client: Arc<Client>,
+    times: Times,
     state: Mutex<State>,
     /// Raised at every acknowledgement and every new lease.
     news: watch::Sender<u64>,
@@ -56,9 +59,9 @@ enum End {
 
 impl Lease {
     /// Requests a lease.
-    pub(crate) async fn grant(client: Arc<Client>) -> Result<Self> {
-        let state = grant(&client).await.map_err(|error| error.into_error("get a lease"))?;
-        Ok(Self { client, state: Mutex::new(state), news: watch::Sender::new(0), ping: Notify::new() })
+    pub(crate) async fn grant(client: Arc<Client>, times: Times) -> Result<Self> {
+        let state = grant(&client, times).await.map_err(|error| error.into_error("get a lease"))?;
+        Ok(Self { client, times, state: Mutex::new(state), news: watch::Sender::new(0), ping: Notify::new() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -82,7 +85,7 @@ impl Lease {
 
     /// The claims' TTL: as requested, or longer if the server gave a longer lease than requested.
     pub(crate) fn ttl(&self) -> Duration {
-        let times = self.client.times();
+        let times = self.times;
         let requested = Duration::from_secs(times.lease_seconds.unsigned_abs());
         times.ttl + self.state().length.saturating_sub(requested)
     }
@@ -94,7 +97,7 @@ impl Lease {
             return Ok(fresh);
         }
         let mut news = self.news.subscribe();
-        let limit = self.client.times().keep_alive;
+        let limit = self.times.keep_alive;
         let soon = async {
             loop {
                 news.borrow_and_update();
@@ -154,11 +157,11 @@ impl Lease {
     /// A lease for later claims. Those of the old one are dead and stay so (Law 2).
     async fn replace(&self) {
         loop {
-            match grant(&self.client).await {
+            match grant(&self.client, self.times).await {
                 Ok(state) => return self.set(state),
                 Err(error) => {
                     tracing::warn!(%error, "etcd: could not get a new lease; trying again");
-                    tokio::time::sleep(self.client.times().request).await;
+                    tokio::time::sleep(self.times.request).await;
                 }
             }
         }
@@ -211,7 +214,7 @@ impl Lease {
                 }
             }
         };
-        timeout(self.client.times().keep_alive, reply).await.ok().flatten()
+        timeout(self.times.keep_alive, reply).await.ok().flatten()
     }
 
     /// The server has the lease; `false` if a request has found out meanwhile that it is gone.
@@ -228,9 +231,9 @@ impl Lease {
     }
 }
 
-async fn grant(client: &Client) -> Result<State, RequestError> {
+async fn grant(client: &Client, times: Times) -> Result<State, RequestError> {
     let sent = Clock::Boot.now();
-    let granted = client.lease_grant(client.times().lease_seconds).await?;
+    let granted = client.lease_grant(times.lease_seconds).await?;
     let length = Duration::from_secs(granted.ttl.unsigned_abs());
     Ok(State { id: granted.id, length, acknowledged: sent, lifeline: Lifeline::new() })
 }

@@ -10,6 +10,7 @@ mod generated;
 mod join;
 mod keys;
 mod lease;
+mod leases;
 mod look;
 mod queue;
 mod requests;
@@ -27,6 +28,8 @@ use std::time::Duration;
 pub const STYLES: &[Abilities] = &[Abilities::new("etcd", "queue", "etcd://host1:2379,host2:2379")
     .queue()
     .push()
+    .detach()
+    .ask()
     .min_ttl(config::MIN_TTL)];
 
 /// Connects to the cluster that the address names and takes a lease that fits the TTL.

@@ -108,6 +108,7 @@ pub(crate) fn demand(found: &KeyValue) -> Demand {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::value::Times;
     use lockkeeper_core::Holder;
     use lockkeeper_core::engine::{ClaimId, LockName};
     use std::sync::Arc;
@@ -126,7 +127,8 @@ mod tests {
 
     fn ours(place: i64, demand: Demand) -> KeyValue {
         let claim = a_claim(demand);
-        let (key, value) = (keys::claim(&keys::stem(&claim), place as u32), Value::encode(&claim, demand, 0));
+        let (key, value) =
+            (keys::claim(&keys::stem(&claim), place as u32), Value::encode(&claim, demand, Times::default()));
         KeyValue { key, value, create_revision: place, ..KeyValue::default() }
     }
 
@@ -167,7 +169,7 @@ mod tests {
             [reply(vec![ours(4, WRITE)], false), reply(vec![], false), reply(vec![foreign(6)], false)];
         assert_eq!(judge(&a_claim(READ), 10, 20, &found).unwrap().blockers, [b"a/694d".to_vec()]);
         let mut shrunk = ours(4, WRITE);
-        shrunk.value = Value::encode(&a_claim(WRITE), READ, 0);
+        shrunk.value = Value::encode(&a_claim(WRITE), READ, Times::default());
         let look = judge(&a_claim(READ), 10, 20, &[reply(vec![shrunk], false)]).unwrap();
         assert_eq!((look.ahead, look.blockers.len()), (1, 0));
     }

@@ -11,15 +11,17 @@ use crate::generated::{
 };
 use crate::keys::{self, Key, Span};
 use crate::lease::Lease;
+use crate::leases::Leases;
 use crate::look;
 use crate::requests::{Client, Reply};
-use crate::value::Value;
+use crate::value::{self, Times, Value};
 use crate::wake::{self, Watches};
+use futures_util::future::join_all;
 use lockkeeper_core::engine::{
-    Ahead, Claim, ClaimId, Clock, Joined, Kept, Left, LockName, Place, Queue, Renewal, background,
+    Ahead, Attached, Claim, ClaimId, Clock, Joined, Kept, Left, LockName, Place, Queue, Renewal, background,
 };
-use lockkeeper_core::{Abilities, Demand, LockView, Result};
-use std::collections::HashSet;
+use lockkeeper_core::{Abilities, Demand, LockView, Result, Token};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -50,6 +52,8 @@ pub(crate) struct Etcd {
 pub(crate) struct Parts {
     pub(crate) client: Arc<Client>,
     pub(crate) lease: Arc<Lease>,
+    /// Those of claims with another TTL than the keeper's.
+    pub(crate) leases: Leases,
     pub(crate) watches: Arc<Watches>,
     pub(crate) claims: Claims,
     /// The lease of the tombstones. It is never kept alive, so they go by themselves.
@@ -61,11 +65,12 @@ pub(crate) struct Parts {
 impl Etcd {
     pub(crate) async fn connect(config: Config) -> Result<Self> {
         let client = Arc::new(Client::new(config));
-        let lease = Arc::new(Lease::grant(Arc::clone(&client)).await?);
+        let lease = Arc::new(Lease::grant(Arc::clone(&client), client.times()).await?);
         let watches = Arc::new(Watches::default());
         let parts = Arc::new(Parts {
             client: Arc::clone(&client),
             lease: Arc::clone(&lease),
+            leases: Leases::default(),
             watches: Arc::clone(&watches),
             claims: Claims::default(),
             tombstone_lease: Mutex::default(),
@@ -84,6 +89,7 @@ impl Etcd {
     fn stop(&self) -> bool {
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         tasks.iter().for_each(JoinHandle::abort);
+        self.parts.leases.stop();
         !tasks.is_empty()
     }
 }
@@ -114,20 +120,107 @@ async fn drop_the_neglected(parts: Arc<Parts>) {
 impl Parts {
     /// Ends the lease and with it whatever is still bound to it.
     async fn revoke(&self) {
-        if let Err(error) = self.client.lease_revoke(self.lease.id()).await {
-            tracing::debug!(%error, "etcd: could not revoke the lease; it will expire");
+        let leases = self.leases.take();
+        for lease in leases.iter().chain([&self.lease]) {
+            if let Err(error) = self.client.lease_revoke(lease.id()).await {
+                tracing::debug!(%error, "etcd: could not revoke the lease; it will expire");
+            }
         }
         self.client.close();
     }
 
+    /// Keeps claims of one TTL alive.
+    async fn keep(&self, keepers: &Lease, renewals: &[&Renewal]) -> Result<Kept> {
+        let lease = keepers.fresh().await?;
+        let slack = keepers.slack();
+        let (mut dead, mut keys, mut grants) = (Vec::new(), Vec::new(), Vec::new());
+        for renewal in renewals {
+            let claim = &renewal.claim;
+            match self.claims.get(claim.id) {
+                Some(entry) if entry.lease == lease.id => {
+                    let neglected_at = lease.as_of.plus(renewal.ttl + slack);
+                    self.claims.change(claim.id, |entry| entry.neglected_at = neglected_at);
+                    grants.extend(self.note_of_grant(&entry, renewal.held_for));
+                    if self.choose_lease(&entry, renewal).await? {
+                        keys.push((claim.id, entry.key));
+                    } else {
+                        dead.push(claim.id);
+                    }
+                }
+                _ => dead.push(claim.id),
+            }
+        }
+        let (evicted, asked) = tokio::join!(self.evicted(keepers, &keys), self.asked(keepers, renewals));
+        dead.extend(evicted);
+        self.note_grants(grants, keepers.ttl() / 5);
+        Ok(Kept { dead, as_of: Some(lease.as_of), asked })
+    }
+
+    /// The claims of these that somebody asks for. What is not seen now is seen by the next renewal.
+    async fn asked(&self, lease: &Lease, renewals: &[&Renewal]) -> Vec<ClaimId> {
+        let spans: HashSet<Span> = renewals.iter().map(|renewal| keys::asks(&renewal.claim.name)).collect();
+        let reads = spans.into_iter().map(async |Span { start, end }| {
+            let request =
+                RangeRequest { key: start, range_end: end, keys_only: true, ..RangeRequest::default() };
+            self.client.range(&request).await.map(|found| found.kvs).unwrap_or_default()
+        });
+        let found = tokio::time::timeout(lease.ttl() / 5, join_all(reads)).await.unwrap_or_default();
+        let asks: HashSet<ClaimId> =
+            found.iter().flatten().filter_map(|found| keys::asked(&found.key)).collect();
+        renewals.iter().map(|renewal| renewal.claim.id).filter(|id| asks.contains(id)).collect()
+    }
+
+    /// Asks for a claim to be released, for as long as this keeper's lease lives.
+    async fn ask(&self, name: &LockName, id: ClaimId) -> Result<()> {
+        let lease = self.lease.fresh().await?.id;
+        let put = PutRequest { key: keys::ask(name, id), lease, ..PutRequest::default() };
+        let success = vec![RequestOp { request: Some(Request::RequestPut(put)) }];
+        let request = TxnRequest { success, ..TxnRequest::default() };
+        let asked = self.client.txn(&request).await;
+        asked.map(drop).map_err(|error| error.into_error("ask a holder to release"))
+    }
+
+    /// The request that notes since when a claim holds, if it had to wait and that was not noted yet.
+    fn note_of_grant(&self, entry: &Entry, held_for: Option<Duration>) -> Option<TxnRequest> {
+        let (held_for, place) = (held_for?, entry.place?);
+        if entry.times.granted_ms.is_some() {
+            return None;
+        }
+        let held_ms = u64::try_from(held_for.as_millis()).unwrap_or(u64::MAX);
+        let times = Times { granted_ms: Some(value::now_ms().saturating_sub(held_ms)), ..entry.times };
+        self.claims.change(entry.claim.id, |entry| entry.times = times);
+        let value = Value::encode(&entry.claim, entry.claim.demand, times);
+        let put = PutRequest { key: entry.key.clone(), value, ignore_lease: true, ..PutRequest::default() };
+        // Only as it was put first: a downgrade since then must not be undone.
+        let compare = Compare {
+            target: CompareTarget::Mod.into(),
+            target_union: Some(TargetUnion::ModRevision(place)),
+            ..created_at(Span::key(&entry.key), place)
+        };
+        let success = vec![RequestOp { request: Some(Request::RequestPut(put)) }];
+        Some(TxnRequest { compare: vec![compare], success, failure: vec![] })
+    }
+
+    /// Sends these beside the renewal, which does not wait for what is only shown.
+    fn note_grants(&self, requests: Vec<TxnRequest>, limit: Duration) {
+        if requests.is_empty() {
+            return;
+        }
+        let client = self.client.clone();
+        background::handle().spawn(async move {
+            let all = requests.iter().map(|request| client.txn(request));
+            let _ = tokio::time::timeout(limit, join_all(all)).await;
+        });
+    }
+
     /// The claims of these that were evicted, as far as the server says so in time. A server that is too busy for
     /// that does not cost the locks: the lease keeps them, and the next renewal searches again.
-    async fn evicted(&self, lease: i64, keys: &[(ClaimId, Key)]) -> Vec<ClaimId> {
+    async fn evicted(&self, lease: &Lease, keys: &[(ClaimId, Key)]) -> Vec<ClaimId> {
         if self.search_is_slow.swap(true, SeqCst) {
             self.search_is_slow.store(false, SeqCst);
             return Vec::new();
         }
-        match tokio::time::timeout(self.lease.ttl() / 5, self.gone(lease, keys)).await {
+        match tokio::time::timeout(lease.ttl() / 5, self.gone(lease, keys)).await {
             Ok(Ok(gone)) => {
                 self.search_is_slow.store(false, SeqCst);
                 gone
@@ -143,11 +236,11 @@ impl Parts {
     /// The claims of these that are not there any more, as of now. Usually that is one request: the lease knows its
     /// keys. The leader may not have come as far yet as the member that replied to a join, so a key that it does not know
     /// is read itself before it counts as gone.
-    async fn gone(&self, lease: i64, keys: &[(ClaimId, Key)]) -> Result<Vec<ClaimId>> {
+    async fn gone(&self, lease: &Lease, keys: &[(ClaimId, Key)]) -> Result<Vec<ClaimId>> {
         let failed = |error: RequestError| error.into_error("renew");
-        let found = self.client.lease_time_to_live(lease, true).await.map_err(failed)?;
+        let found = self.client.lease_time_to_live(lease.id(), true).await.map_err(failed)?;
         if found.ttl < 0 {
-            self.lease.check();
+            lease.check();
         }
         let known: HashSet<Key> = found.keys.into_iter().collect();
         let unknown: Vec<_> = keys.iter().filter(|(_, key)| !known.contains(key)).collect();
@@ -178,6 +271,7 @@ impl Parts {
         let Reply { value: was_there, retried } =
             left.map_err(|error| error.into_error("leave the queue"))?;
         self.claims.remove(claim.id);
+        self.drop_lease(entry.own_lease);
         // After a lost reply the key was deleted by us, as far as can be known.
         let by_us = retried && entry.place.is_some();
         Ok(if was_there || by_us { Left::Left } else { Left::NotThere })
@@ -229,8 +323,8 @@ impl Queue for Etcd {
         Clock::Boot
     }
 
-    fn ttl(&self, _asked: Duration) -> Duration {
-        self.parts.lease.ttl()
+    fn ttl(&self, asked: Duration) -> Duration {
+        if asked == self.parts.client.times().ttl { self.parts.lease.ttl() } else { asked }
     }
 
     async fn join(&self, claim: &Claim) -> Result<Joined> {
@@ -256,21 +350,26 @@ impl Queue for Etcd {
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
-        let lease = self.parts.lease.fresh().await?;
-        let slack = self.parts.lease.slack();
-        let (mut dead, mut keys) = (Vec::new(), Vec::new());
-        for Renewal { claim, ttl } in renewals {
-            match self.parts.claims.get(claim.id) {
-                Some(entry) if entry.lease == lease.id => {
-                    let neglected_at = lease.as_of.plus(*ttl + slack);
-                    self.parts.claims.change(claim.id, |entry| entry.neglected_at = neglected_at);
-                    keys.push((claim.id, entry.key));
-                }
-                _ => dead.push(claim.id),
-            }
+        let mut by_ttl: BTreeMap<Duration, Vec<&Renewal>> = BTreeMap::new();
+        for renewal in renewals {
+            by_ttl.entry(renewal.claim.ttl).or_default().push(renewal);
         }
-        dead.extend(self.parts.evicted(lease.id, &keys).await);
-        Ok(Kept { dead, as_of: Some(lease.as_of) })
+        let mut all = Kept::default();
+        for (ttl, renewals) in by_ttl {
+            let kept = self.parts.keep(&*self.parts.lease_of(ttl).await?, &renewals).await?;
+            all.dead.extend(kept.dead);
+            all.asked.extend(kept.asked);
+            all.as_of = all.as_of.into_iter().chain(kept.as_of).min();
+        }
+        Ok(all)
+    }
+
+    async fn attach(&self, renewal: &Renewal, token: Token) -> Result<Option<Attached>> {
+        self.parts.attach(renewal, token).await
+    }
+
+    fn detached(&self, claim: &Claim) {
+        self.parts.claims.detached(claim.id);
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
@@ -280,7 +379,7 @@ impl Queue for Etcd {
     async fn shrink(&self, claim: &Claim, to: Demand) -> Result<()> {
         let entry = self.parts.claims.get(claim.id).ok_or_else(|| claim.gone())?;
         let place = entry.place.ok_or_else(|| claim.gone())?;
-        let value = Value::encode(claim, to, entry.since_ms);
+        let value = Value::encode(claim, to, entry.times);
         // The lease stays, and so does the place: it is the create revision.
         let put = PutRequest { key: entry.key.clone(), value, ignore_lease: true, ..PutRequest::default() };
         let request = TxnRequest {
@@ -294,6 +393,10 @@ impl Queue for Etcd {
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
         self.parts.list(prefix, at_most).await
+    }
+
+    async fn ask(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        self.parts.ask(name, id).await.map(|()| true)
     }
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {

@@ -99,6 +99,7 @@ fn view(name: String, mut claims: Vec<KeyValue>, left: &HashMap<i64, Duration>) 
         let parsed = keys::parse(&found.key)?;
         let value = Value::decode(&found.value).filter(|_| parsed.ours);
         let age = value.as_ref().map(Value::age);
+        let held_for = value.as_ref().and_then(Value::held_for);
         let id = id_of(&parsed, value.as_ref());
         let (demand, holder) = match value {
             Some(value) => (value.demand, value.holder),
@@ -111,6 +112,7 @@ fn view(name: String, mut claims: Vec<KeyValue>, left: &HashMap<i64, Duration>) 
             holder,
             token: Some(Token(found.create_revision.unsigned_abs())),
             age,
+            held_for,
             ttl_left: left.get(&found.lease).copied(),
             foreign: !parsed.ours,
         })

@@ -29,8 +29,9 @@ fn restart_in_turn(cluster: &Etcd, turn: &Mutex<()>) {
 
 fn kill_leaders(cluster: &Etcd, turn: &Mutex<()>) {
     loop {
-        // A new leader gives every lease its whole time again, so a dead holder's must be able to end between two.
-        sleep(lockkeeper::DEFAULT_TTL * 3 / 2);
+        // A new leader gives every lease its whole time again, so a dead holder's must be able to end between two, and so
+        // must a detached one's, which is half as long again.
+        sleep(lockkeeper::DEFAULT_TTL * 2);
         let _turn = turn.lock().expect("no restart has failed");
         if let Some(leader) = cluster.leader() {
             cluster.servers()[leader].kill();

@@ -12,5 +12,7 @@ mod faults;
 mod handover;
 #[path = "engine/interop.rs"]
 mod interop;
+#[path = "../../../crates/conformance/cases/passwords.rs"]
+mod passwords;
 #[path = "engine/runtimes.rs"]
 mod runtimes;

@@ -1,6 +1,6 @@
 //! The format of a claim's file, which only this engine has: a name with what a look needs, a head with the rest.
 
-use crate::counter::fingerprint;
+use crate::counter::{boot, fingerprint};
 use lockkeeper_core::Demand;
 use lockkeeper_core::engine::{Claim, ClaimId, Moment};
 use rustix::fd::AsFd;
@@ -73,6 +73,12 @@ const JOINED_AT: usize = 40;
 const NAME_LENGTH_AT: usize = 48;
 const HOLDER_LENGTH_AT: usize = 52;
 const HEAD: usize = 56;
+/// The end of a claim's file says until when the claim survives the end of its owner, and in which run of the machine.
+const SURVIVAL: usize = 32;
+/// After that it says when the claim was granted, for those who look; a file of an earlier release ends before.
+const GRANT: usize = 16;
+/// And last a byte that others set to ask for the claim to be released.
+const ASKED: u8 = 1;
 /// More than the longest name and holder that pass the core's checks.
 const LONGEST: usize = 8 * 1024;
 
@@ -83,15 +89,19 @@ pub(crate) struct Content {
     /// The demand now; `None` while its owner is changing it.
     pub(crate) demand: Option<Demand>,
     pub(crate) joined_at: Moment,
+    /// Until when it lives even if nobody has it locked; the clock's origin if it does not.
+    pub(crate) survives_until: Moment,
+    /// When it was granted, as far as its owner has noted it.
+    pub(crate) granted_at: Option<Moment>,
     pub(crate) name: String,
     /// One line, as `Holder::encode` writes it.
     pub(crate) holder: String,
 }
 
-/// The whole content of a new claim.
-pub(crate) fn encode(claim: &Claim, joined_at: Moment, expires_at: Moment) -> Vec<u8> {
+/// The whole content of a new claim, which holds at once if nothing is ahead of it.
+pub(crate) fn encode(claim: &Claim, joined_at: Moment, expires_at: Moment, holds: bool) -> Vec<u8> {
     let (name, holder) = (claim.name.as_str(), claim.holder.encode());
-    let mut bytes = Vec::with_capacity(HEAD + name.len() + holder.len());
+    let mut bytes = Vec::with_capacity(HEAD + name.len() + holder.len() + SURVIVAL + GRANT + 1);
     bytes.extend_from_slice(MAGIC);
     bytes.extend_from_slice(&expiry_field(expires_at));
     bytes.extend_from_slice(&demand_field(claim.demand));
@@ -100,7 +110,44 @@ pub(crate) fn encode(claim: &Claim, joined_at: Moment, expires_at: Moment) -> Ve
     bytes.extend_from_slice(&(holder.len() as u32).to_le_bytes());
     bytes.extend_from_slice(name.as_bytes());
     bytes.extend_from_slice(holder.as_bytes());
+    bytes.extend_from_slice(&survival_field(Moment::ORIGIN));
+    bytes.extend_from_slice(&expiry_field(if holds { joined_at } else { Moment::ORIGIN }));
+    bytes.push(0);
     bytes
+}
+
+/// Where the survival of a claim of this name and holder stands.
+pub(crate) fn survival_at(name: &str, holder: &str) -> u64 {
+    (HEAD + name.len() + holder.len()) as u64
+}
+
+/// Writes when the claim was granted.
+pub(crate) fn write_grant(file: impl AsFd, survival_at: u64, granted_at: Moment) -> Result<(), Errno> {
+    write_at(file, &expiry_field(granted_at), survival_at + SURVIVAL as u64)
+}
+
+/// Writes until when the claim survives the end of its owner.
+pub(crate) fn write_survival(file: impl AsFd, at: u64, until: Moment) -> Result<(), Errno> {
+    // After a start of the machine nobody could tell that it means nothing any more.
+    if boot() == 0 {
+        return Err(Errno::NOSYS);
+    }
+    write_at(file, &survival_field(until), at)
+}
+
+/// Asks for a claim to be released.
+pub(crate) fn write_ask(file: impl AsFd, content: &Content) -> Result<(), Errno> {
+    write_at(file, &[ASKED], asked_at(survival_at(&content.name, &content.holder)))
+}
+
+/// Whether somebody has asked for the claim to be released.
+pub(crate) fn is_asked(file: impl AsFd, survival_at: u64) -> Result<bool, Errno> {
+    let mut byte = [0];
+    Ok(rustix::io::pread(file, &mut byte, asked_at(survival_at))? == 1 && byte == [ASKED])
+}
+
+fn asked_at(survival_at: u64) -> u64 {
+    survival_at + (SURVIVAL + GRANT) as u64
 }
 
 /// Writes a new expiry in place. No watch is set off by it.
@@ -123,6 +170,14 @@ pub(crate) fn read(file: impl AsFd) -> Result<Option<Content>, Errno> {
     let mut bytes = [0; LONGEST];
     let length = rustix::io::pread(file, &mut bytes, 0)?;
     Ok(decode(&bytes[..length]))
+}
+
+/// The moment like an expiry, and the run of the machine in which it means something.
+fn survival_field(until: Moment) -> [u8; SURVIVAL] {
+    let mut field = [0; SURVIVAL];
+    field[..16].copy_from_slice(&expiry_field(until));
+    field[16..].copy_from_slice(&boot().to_le_bytes());
+    field
 }
 
 /// The expiry with its complement beside it, so that a read in the middle of a write is noticed.
@@ -157,12 +212,17 @@ fn decode(bytes: &[u8]) -> Option<Content> {
     let guarded = |at: usize| Some(number(at)?).filter(|value| number(at + 8) == Some(!value));
     let name_ends = HEAD + length(NAME_LENGTH_AT)?;
     let holder_ends = name_ends.checked_add(length(HOLDER_LENGTH_AT)?)?;
+    let survival_boot = bytes.get(holder_ends + 16..holder_ends + SURVIVAL)?;
+    let survives = guarded(holder_ends).filter(|_| survival_boot == boot().to_le_bytes());
+    let granted = guarded(holder_ends + SURVIVAL).map(Moment::from_nanos);
     let text = |from: usize, to: usize| Some(String::from_utf8_lossy(bytes.get(from..to)?).into_owned());
     Some(Content {
         // A read in the middle of a renewal: alive, since its owner writes.
         expires_at: guarded(EXPIRY_AT).map_or(Moment::NEVER, Moment::from_nanos),
         demand: guarded(DEMAND_AT).and_then(decode_demand),
         joined_at: Moment::from_nanos(number(JOINED_AT)?),
+        survives_until: survives.map_or(Moment::ORIGIN, Moment::from_nanos),
+        granted_at: granted.filter(|granted_at| *granted_at != Moment::ORIGIN),
         name: text(HEAD, name_ends)?,
         holder: text(name_ends, holder_ends)?,
     })
@@ -227,21 +287,24 @@ mod tests {
     fn the_content_reads_back_and_a_part_of_it_does_not() {
         for demand in DEMANDS {
             let claim = claim(demand);
-            let bytes = encode(&claim, Moment::from_nanos(5), Moment::from_nanos(9));
+            let bytes = encode(&claim, Moment::from_nanos(5), Moment::from_nanos(9), true);
             let content = decode(&bytes).unwrap();
             assert_eq!((content.joined_at.as_nanos(), content.expires_at.as_nanos()), (5, 9));
-            assert_eq!(content.demand, Some(demand));
+            assert_eq!((content.demand, content.granted_at), (Some(demand), Some(Moment::from_nanos(5))));
             assert_eq!(content.name, claim.name.as_str());
             assert_eq!(Holder::decode(&content.holder), *claim.holder);
-            for length in 0..bytes.len() {
+            let earlier = bytes.len() - GRANT - 1;
+            for length in 0..earlier {
                 assert_eq!(decode(&bytes[..length]), None, "{length} bytes");
             }
+            let ungranted = Content { granted_at: None, ..content };
+            assert_eq!(decode(&bytes[..earlier]), Some(ungranted), "a file of an earlier release");
         }
     }
 
     #[test]
     fn a_half_written_expiry_counts_as_alive() {
-        let mut bytes = encode(&claim(Demand::Exclusive), Moment::ORIGIN, Moment::from_nanos(0x01ff));
+        let mut bytes = encode(&claim(Demand::Exclusive), Moment::ORIGIN, Moment::from_nanos(0x01ff), true);
         bytes[EXPIRY_AT] = 0;
         assert_eq!(decode(&bytes).unwrap().expires_at, Moment::NEVER);
     }

@@ -117,7 +117,8 @@ fn try_join_in(files: &Files, claim: &Claim, hash: u64, shard: &Arc<Shard>) -> R
     check_shape(&inside, claim, &ahead)?;
     let highest = || claims.iter().map(|other| other.place).max().unwrap_or(0);
     let place = inside.take_place(highest)?;
-    let own = OwnClaim::create(shard, claim, ClaimName { place, hash, demand: claim.demand, id: claim.id })?;
+    let name = ClaimName { place, hash, demand: claim.demand, id: claim.id };
+    let own = OwnClaim::create(shard, claim, name, ahead.is_empty())?;
     if !inside.is_the_gate()? {
         drop(own);
         inside.abandon();

@@ -29,7 +29,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What each style can do.
-pub const STYLES: &[Abilities] = &[if cfg!(target_os = "linux") { QUEUE.push() } else { QUEUE }];
+pub const STYLES: &[Abilities] =
+    &[if cfg!(target_os = "linux") { QUEUE.push().detach().ask() } else { QUEUE.ask() }];
 
 const QUEUE: Abilities =
     Abilities::new("file", "queue", "file:/dir").queue().one_machine().crash_frees_at_once();

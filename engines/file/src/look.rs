@@ -18,7 +18,7 @@ pub(crate) enum Verdict {
     Gone,
     /// It has no head yet: it is being made, or its maker died over it. Only inside the gate this can be decided.
     Unfinished,
-    /// Its owner lives.
+    /// Its owner lives, or has detached it.
     Alive(claim_file::Content),
 }
 
@@ -37,6 +37,13 @@ pub(crate) fn inspect(shard: &Shard, name: &ClaimName) -> Result<Verdict, Errno>
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
             Err(Errno::WOULDBLOCK) => return Ok(Verdict::Alive(content)),
             locked => locked?,
+        }
+        // Again, since its owner may have detached it after the first read and before our lock.
+        let now = Clock::Boot.now();
+        let Some(content) = claim_file::read(&file)? else { return Ok(Verdict::Unfinished) };
+        let ends_at = content.expires_at.min(content.survives_until);
+        if ends_at.plus(GRACE) > now {
+            return Ok(Verdict::Alive(claim_file::Content { expires_at: ends_at, ..content }));
         }
     }
     shard.remove(&file_name)?;

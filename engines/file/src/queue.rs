@@ -1,20 +1,21 @@
 //! The verbs of the queue, on files.
 
-use crate::claim_file::hash_of;
+use crate::claim_file::{self, hash_of};
 use crate::config::Config;
 use crate::error::{ENGINE, from_errno};
 use crate::gate::{self, Entrance};
 use crate::join::join;
-use crate::look::{self, Look};
-use crate::own_claim::OwnClaim;
+use crate::look::{self, Look, Verdict};
+use crate::own_claim::{Adopted, OwnClaim};
 use crate::shard::Shards;
 use crate::view;
 use crate::wake::Watching;
 use lockkeeper_core::engine::{
-    Ahead, Claim, ClaimId, Clock, Joined, Kept, Left, LockName, Moment, Place, Queue, Renewal, Worker,
-    background, grant,
+    Ahead, Attached, Claim, ClaimId, Clock, Joined, Kept, Left, LockName, Moment, Place, Queue, Renewal,
+    Worker, background, grant,
 };
-use lockkeeper_core::{Abilities, Demand, Error, LockView, Result};
+use lockkeeper_core::{Abilities, Demand, Error, LockView, Result, Token};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,6 +24,11 @@ use std::time::Duration;
 /// How often to look again after a wake-up whose cause does not show yet: the kernel reports that a file was closed just
 /// before it drops the file's lock.
 const LOOKS_AFTER_A_WAKE_UP: u32 = 5;
+
+const ATTACH: &str = "attach a hold";
+
+/// How often to try to take over a claim that somebody looks at, a millisecond apart.
+const ATTACH_TRIES: u32 = 100;
 
 /// The limit of a request that is not bound to a claim's TTL.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -142,28 +148,53 @@ impl Files {
         found.map_or(Ok(false), |claim| shard.remove(&claim.file_name()))
     }
 
-    /// Renews the claims; says which are dead.
-    fn keep(&self, renewals: &[Renewal]) -> Result<Vec<ClaimId>> {
-        let mut dead = Vec::new();
+    /// Asks for the claim of this id to be released; `false` if there is none.
+    fn ask_by_id(&self, name: &LockName, id: ClaimId) -> Result<bool, Errno> {
+        let hash = hash_of(name.as_str());
+        let Some(shard) = self.shards.existing(hash)? else { return Ok(false) };
+        let found = shard.claims()?.into_iter().find(|claim| claim.hash == hash && claim.id == id);
+        let Some(claim) = found else { return Ok(false) };
+        let Verdict::Alive(content) = look::inspect(&shard, &claim)? else { return Ok(false) };
+        match shard.open_file(&claim.file_name(), OFlags::RDWR) {
+            Err(Errno::NOENT) => Ok(false),
+            opened => claim_file::write_ask(opened?, &content).map(|()| true),
+        }
+    }
+
+    /// Renews the claims; says which are dead, and which somebody asks for.
+    fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
+        let mut kept = Kept::default();
         let mut failed = None;
-        for Renewal { claim, ttl } in renewals {
+        for renewal in renewals {
+            let claim = &renewal.claim;
             let Some(own) = self.own(claim.id) else {
-                dead.push(claim.id);
+                kept.dead.push(claim.id);
                 continue;
             };
-            match own.renew(*ttl).and_then(|kept| Ok(kept && own.shard.is_in_place()?)) {
-                Ok(true) => {}
+            match own.renew(renewal).and_then(|alive| Ok(alive && own.shard.is_in_place()?)) {
+                Ok(true) => kept.asked.extend(own.is_asked().unwrap_or(false).then_some(claim.id)),
                 Ok(false) => {
                     // Dead anyway, whether or not its file can be removed.
                     self.forget(claim.id);
                     let _ = own.leave();
-                    dead.push(claim.id);
+                    kept.dead.push(claim.id);
                 }
                 // The others are renewed all the same.
                 Err(errno) => failed = Some(from_errno("renew", &own.shard.path, errno)),
             }
         }
-        failed.map_or(Ok(dead), Err)
+        failed.map_or(Ok(kept), Err)
+    }
+
+    /// Takes over a detached claim.
+    fn adopt(&self, renewal: &Renewal) -> Result<Adopted> {
+        let failed = |errno| from_errno(ATTACH, &self.shards.config.root, errno);
+        let hash = hash_of(renewal.claim.name.as_str());
+        let shard = self.shards.of(hash).map_err(failed)?;
+        let claims = shard.claims().map_err(failed)?;
+        let found = claims.into_iter().find(|claim| claim.hash == hash && claim.id == renewal.claim.id);
+        let Some(name) = found else { return Ok(Adopted::Gone) };
+        OwnClaim::adopt(&shard, name, renewal).map_err(failed)
     }
 
     /// Ends a claim: removes its file and closes it. A file that cannot be removed is closed all the same, so that others
@@ -225,8 +256,33 @@ impl Queue for FileQueue {
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
         let shortest = renewals.iter().map(|renewal| renewal.claim.ttl).min().unwrap_or(LIMIT);
         let (files, renewals) = (Arc::clone(&self.files), renewals.to_vec());
-        let dead = self.worker.run("renew", shortest / 4, move || files.keep(&renewals)).await??;
-        Ok(Kept { dead, as_of: None })
+        self.worker.run("renew", shortest / 4, move || files.keep(&renewals)).await?
+    }
+
+    async fn attach(&self, renewal: &Renewal, _: Token) -> Result<Option<Attached>> {
+        for _ in 0..ATTACH_TRIES {
+            match self.files.adopt(renewal)? {
+                Adopted::Taken(own) => {
+                    self.files.remember(own);
+                    return Ok(Some(Attached::default()));
+                }
+                Adopted::Gone => return Ok(None),
+                Adopted::Busy => tokio::time::sleep(Duration::from_millis(1)).await,
+            }
+        }
+        let name = &renewal.claim.name;
+        Err(Error::invalid(format!(
+            "another process holds '{name}' by this handle now: wait until it has ended"
+        )))
+    }
+
+    fn detached(&self, claim: &Claim) {
+        let Some(own) = self.files.forget(claim.id) else { return };
+        own.detach();
+        if background::is_current_thread() {
+            // Closing files may wait for the disk.
+            self.worker.send(move || drop(own));
+        }
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
@@ -257,6 +313,11 @@ impl Queue for FileQueue {
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
         let evicted = self.files.remove_by_id(name, id);
         evicted.map_err(|errno| from_errno("evict a claim", &self.files.shards.config.root, errno))
+    }
+
+    async fn ask(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        let asked = self.files.ask_by_id(name, id);
+        asked.map_err(|errno| from_errno("ask a holder to release", &self.files.shards.config.root, errno))
     }
 
     async fn close(&self) {

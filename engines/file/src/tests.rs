@@ -1,6 +1,7 @@
 //! The engine from within: what other processes' deaths and pauses leave behind, made by hand.
 
 mod broken;
+mod detached;
 mod order;
 pub(crate) mod stall;
 mod vanished;
@@ -71,7 +72,8 @@ impl Place {
         if alive {
             file.lock().unwrap();
         }
-        claim_file::write_at(&file, &claim_file::encode(claim, Clock::Boot.now(), expires_at), 0).unwrap();
+        let content = claim_file::encode(claim, Clock::Boot.now(), expires_at, false);
+        claim_file::write_at(&file, &content, 0).unwrap();
         file
     }
 }

@@ -46,6 +46,7 @@ fn view(lock: String, mut claims: Vec<(ClaimName, Content)>, now: Moment) -> Loc
         holder: Holder::decode(&content.holder),
         token: Some(Token(name.place)),
         age: Some(now.since(content.joined_at)),
+        held_for: content.granted_at.map(|granted_at| now.since(granted_at)),
         ttl_left: Some(content.expires_at).filter(|at| *at != Moment::NEVER).map(|at| at.since(now)),
         foreign: false,
     });

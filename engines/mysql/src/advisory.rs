@@ -32,6 +32,7 @@ pub(crate) static STYLE: Style = Style {
         find: "SELECT connection FROM lockkeeper_holds \
                WHERE name = ? AND id = ? AND IS_USED_LOCK(user_lock) = connection",
         clean: "CALL lockkeeper_advisory_clean(86400)",
+        has_foreign: true,
     },
 };
 
@@ -162,6 +163,14 @@ impl Connections for Source {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         Ok(false)
+    }
+
+    async fn ask(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        self.holders.ask(name, id).await
+    }
+
+    async fn asked(&self, ids: &[ClaimId]) -> Result<Vec<ClaimId>> {
+        self.holders.asked(ids).await
     }
 
     fn close(&self) {

@@ -285,39 +285,60 @@ fn fill<'a>(text: &str, claims: impl Iterator<Item = (&'a LockName, ClaimId)> + 
     text.replace("{names}", &names).replace("{ids}", &keys::ids(claims.map(|(_, id)| id)))
 }
 
-/// Renews all claims of a keeper; asks which are alive if the update did not find them all.
-pub(crate) async fn keep(
-    pool: &Pool,
-    update: &'static str,
-    alive: &'static str,
-    renewals: &[Renewal],
-) -> Result<Kept> {
+/// The statements that renew claims and ask for them.
+pub(crate) struct KeepTexts {
+    pub(crate) update: &'static str,
+    /// Which of them are alive.
+    pub(crate) alive: &'static str,
+    /// Which of them somebody asks for.
+    pub(crate) asked: &'static str,
+    /// Asks for one.
+    pub(crate) ask: &'static str,
+}
+
+/// Notes that somebody asks for a claim to be released; `false` if it is not there.
+pub(crate) async fn ask(pool: &Pool, texts: &KeepTexts, name: &LockName, id: ClaimId) -> Result<bool> {
+    let statements = [texts.ask, texts.asked].map(|text| fill(text, std::iter::once((name, id)))).concat();
+    let (found, _) = pool.run("ask a holder to release", several::<String>(statements)).await?;
+    Ok(!found.is_empty())
+}
+
+/// Renews all claims of a keeper; looks which are alive if the update did not find them all.
+pub(crate) async fn keep(pool: &Pool, texts: &KeepTexts, renewals: &[Renewal]) -> Result<Kept> {
     // All have the same TTL but for fixed leases: usually one request.
     let mut by_ttl: BTreeMap<u64, Vec<&Claim>> = BTreeMap::new();
+    // For every claim, since `id` says whose it is; the first keeps the list from being empty.
+    let mut held_us = "WHEN '' THEN NULL".to_owned();
     for renewal in renewals {
         by_ttl.entry(microseconds(renewal.ttl)).or_default().push(&renewal.claim);
-    }
-    let mut dead = Vec::new();
-    for (ttl_us, claims) in by_ttl {
-        let own = claims.iter().map(|claim| (&claim.name, claim.id));
-        let update = fill(update, own.clone()).replace("{ttl_us}", &ttl_us.to_string());
-        let update = Arc::new(several::<mysql_async::Row>(update));
-        let (alive, wanted) = (fill(alive, own), claims.len() as u64);
-        let work: Work<Option<Vec<String>>> = Box::new(move |conn| {
-            let (update, alive) = (Arc::clone(&update), alive.clone());
-            Box::pin(async move {
-                if update(conn).await?.1 == wanted {
-                    return Ok(None);
-                }
-                conn.query(alive).await.map(Some)
-            })
-        });
-        if let Some(kept) = pool.run("renew", work).await? {
-            let kept: HashSet<ClaimId> = kept.iter().filter_map(|id| id.parse().ok()).collect();
-            dead.extend(claims.iter().map(|claim| claim.id).filter(|id| !kept.contains(id)));
+        if let Some(held_for) = renewal.held_for {
+            held_us += &format!(" WHEN '{}' THEN {}", renewal.claim.id, microseconds(held_for));
         }
     }
-    Ok(Kept { dead, as_of: None })
+    let mut all = Kept::default();
+    for (ttl_us, claims) in by_ttl {
+        let own = claims.iter().map(|claim| (&claim.name, claim.id));
+        let update = fill(texts.update, own.clone()).replace("{ttl_us}", &ttl_us.to_string());
+        let update = update.replace("{held_us}", &held_us);
+        let update = format!("{};\n{}", update.trim_end(), fill(texts.asked, own.clone()));
+        let update = Arc::new(several::<String>(update));
+        let (alive, wanted) = (fill(texts.alive, own), claims.len() as u64);
+        let work: Work<(Vec<String>, Option<Vec<String>>)> = Box::new(move |conn| {
+            let (update, alive) = (Arc::clone(&update), alive.clone());
+            Box::pin(async move {
+                let (asked, changed) = update(conn).await?;
+                let alive = if changed == wanted { None } else { Some(conn.query(alive).await?) };
+                Ok((asked, alive))
+            })
+        });
+        let (asked, kept) = pool.run("renew", work).await?;
+        all.asked.extend(asked.iter().filter_map(|id| id.parse::<ClaimId>().ok()));
+        if let Some(kept) = kept {
+            let kept: HashSet<ClaimId> = kept.iter().filter_map(|id| id.parse().ok()).collect();
+            all.dead.extend(claims.iter().map(|claim| claim.id).filter(|id| !kept.contains(id)));
+        }
+    }
+    Ok(all)
 }
 
 pub(crate) fn microseconds(time: Duration) -> u64 {

@@ -1,10 +1,12 @@
 //! What the URL says: where the server is, which user connects, and the time limits that follow from the TTL.
 
 use crate::error::ENGINE;
-use lockkeeper_core::engine::Address;
+use lockkeeper_core::engine::{Address, Host, Password};
 use lockkeeper_core::{Error, Result};
 use lockkeeper_sql_common::Limits;
-use mysql_async::{Opts, OptsBuilder, SslOpts};
+use lockkeeper_tls_common::{Check, Tls};
+use mysql_async::{ClientIdentity, Opts, OptsBuilder, SslOpts};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 const SETUP: &str = include_str!("sql/setup.sql");
@@ -20,6 +22,8 @@ pub(crate) struct Settings {
     pub(crate) times: HeldTimes,
     /// How many connections may share the work of a queue, or may be held by a style with sessions.
     pub(crate) connections: usize,
+    pub(crate) password: Password,
+    pub(crate) encryption: Encryption,
     pub(crate) server: String,
 }
 
@@ -60,11 +64,18 @@ impl Settings {
 
     /// Takes the parameters and refuses what is left.
     pub(crate) fn from_address(mut address: Address, ttl: Duration, connections: usize) -> Result<Self> {
-        let [host] = address.hosts.as_slice() else {
-            return Err(Error::invalid(
-                "bad engine URL: mysql needs one server, such as mysql://user@host/database",
-            ));
+        let socket = address.take("socket");
+        let host = match (address.hosts.as_slice(), &socket) {
+            ([host], _) => host.clone(),
+            ([], Some(_)) => Host { name: "localhost".into(), port: None },
+            _ => {
+                return Err(Error::invalid(
+                    "bad engine URL: mysql needs one server, such as mysql://user@host/database or \
+                     mysql://user@localhost/database?socket=/run/mysqld/mysqld.sock",
+                ));
+            }
         };
+        let password = address.take_password()?;
         let database = address.path.trim_start_matches('/').to_owned();
         if database.is_empty() {
             return Err(Error::invalid(
@@ -72,17 +83,18 @@ impl Settings {
             ));
         }
         let mut driver = OptsBuilder::default()
-            .ip_or_hostname(host.name.clone())
+            .ip_or_hostname(host.name)
             .tcp_port(host.port.unwrap_or(3306))
             .user(Some(address.user.clone().unwrap_or_else(|| "root".into())))
-            .pass(address.password.clone())
             .db_name(Some(database))
+            .socket(socket.clone())
             .prefer_socket(false)
             .tcp_nodelay(true)
             .tcp_keepalive(Some(Duration::from_secs(3)))
             // An update of what is there already counts, too.
             .client_found_rows(true);
-        driver = driver.ssl_opts(take_tls(&mut address)?);
+        let (encryption, options) = Encryption::take(&mut address, socket.is_some())?;
+        driver = driver.ssl_opts(options);
         let connections =
             address.take_parsed("connections", "a number from 1 to 1000")?.unwrap_or(connections);
         if !(1..=1000).contains(&connections) {
@@ -100,42 +112,123 @@ impl Settings {
             limits: Limits::for_ttl(ttl),
             times,
             connections,
+            password,
+            encryption,
             server: address.redacted(),
         })
     }
 }
 
-/// `ssl-mode=disabled` (default) or `ssl-mode=verify`, with `ssl-ca=FILE` for a private authority.
-fn take_tls(address: &mut Address) -> Result<Option<SslOpts>> {
-    let mode = address.take("ssl-mode").unwrap_or_else(|| "disabled".into());
-    let authority = address.take("ssl-ca");
-    match mode.as_str() {
-        "disabled" => Ok(None),
-        "verify" => {
-            let ssl = SslOpts::default();
-            Ok(Some(match authority {
-                Some(path) => {
-                    let certificates = std::fs::read(&path)
-                        .map_err(|error| Error::invalid(format!("bad parameter ssl-ca={path}: {error}")))?;
-                    ssl.with_root_certs(vec![certificates.into()]).with_disable_built_in_roots(true)
-                }
-                None => ssl,
-            }))
-        }
-        other => Err(Error::invalid(format!(
-            "bad parameter ssl-mode={other}: expected disabled or verify (a connection that is not verified protects nobody)"
-        ))),
+/// How connections are encrypted, as the `mysql` program does by `ssl-mode`. `PREFERRED` goes on without TLS only if the
+/// server says that it has none, and never after a handshake that failed.
+pub(crate) struct Encryption {
+    pub(crate) mode: Mode,
+    /// The server has said that it has no TLS, so that the next connection need not try.
+    pub(crate) has_none: AtomicBool,
+}
+
+/// When TLS is used, and what is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Never,
+    /// If the server has it.
+    Preferred,
+    Required,
+    /// A trusted authority must have signed the certificate, for whatever name.
+    Authority,
+}
+
+impl Encryption {
+    /// Takes `ssl-mode`, `ssl-ca`, `ssl-cert` and `ssl-key`.
+    fn take(address: &mut Address, is_socket: bool) -> Result<(Self, Option<SslOpts>)> {
+        let names = [
+            ("ssl_mode", "ssl-mode"),
+            ("ssl_ca", "ssl-ca"),
+            ("ssl_cert", "ssl-cert"),
+            ("ssl_key", "ssl-key"),
+        ];
+        names.into_iter().for_each(|(other, name)| address.alias(other, name));
+        let tls = Tls::take(address, ["ssl-ca", "ssl-cert", "ssl-key"])?;
+        // As the mysql program: an authority that is named is meant to be checked.
+        let default = if tls.is_empty() { "PREFERRED" } else { "VERIFY_CA" };
+        let text = address.take("ssl-mode").unwrap_or_else(|| default.into());
+        let (mode, check) = match text.to_uppercase().replace('-', "_").as_str() {
+            "DISABLED" => (Mode::Never, Check::Nothing),
+            "PREFERRED" => (Mode::Preferred, Check::Nothing),
+            "REQUIRED" => (Mode::Required, Check::Nothing),
+            "VERIFY_CA" => (Mode::Authority, Check::Authority),
+            "VERIFY_IDENTITY" => (Mode::Required, Check::Name),
+            _ => {
+                return Err(Error::invalid(format!(
+                    "bad parameter ssl-mode={text}: expected DISABLED, PREFERRED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY"
+                )));
+            }
+        };
+        let mode = if is_socket { Mode::Never } else { mode };
+        let options = if mode == Mode::Never { None } else { Some(options(&tls, check)?) };
+        Ok((Self { mode, has_none: AtomicBool::new(false) }, options))
     }
+}
+
+/// What the driver needs to know of it.
+fn options(tls: &Tls, check: Check) -> Result<SslOpts> {
+    let mut options = SslOpts::default();
+    if let Some((certificate, key)) = tls.identity() {
+        let identity = ClientIdentity::new(certificate.to_vec().into(), key.to_vec().into());
+        options = options.with_client_identity(Some(identity));
+    }
+    if check == Check::Nothing {
+        // The driver's own list stays, since it takes none for an error.
+        return Ok(options.with_danger_accept_invalid_certs(true));
+    }
+    let authorities = tls.authorities()?.into_iter().map(|certificate| certificate.to_vec().into());
+    Ok(options.with_root_certs(authorities.collect()).with_disable_built_in_roots(true))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn settings(url: &str) -> Result<Settings> {
+        Settings::from_address(Address::parse(url)?, Duration::from_secs(10), 8)
+    }
+
+    #[test]
+    fn the_modes_are_those_of_the_mysql_program() {
+        for (query, mode) in [
+            ("", Mode::Preferred),
+            ("?ssl-mode=DISABLED", Mode::Never),
+            ("?ssl-mode=required", Mode::Required),
+            ("?ssl-mode=VERIFY_CA", Mode::Authority),
+            ("?ssl_mode=verify-identity", Mode::Required),
+            ("?ssl-ca=system", Mode::Authority),
+            ("?socket=/run/mysqld/mysqld.sock", Mode::Never),
+        ] {
+            let found = settings(&format!("mysql://h/shop{query}")).expect(query);
+            assert_eq!(found.encryption.mode, mode, "{query}");
+            assert_eq!(found.driver.ssl_opts().is_none(), mode == Mode::Never, "{query}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (url, why) in [
+            ("mysql:///shop", "socket=/run/mysqld"),
+            ("mysql://h", "needs a database"),
+            ("mysql://h/shop?ssl-mode=verify", "VERIFY_IDENTITY"),
+            ("mysql://h/shop?ssl-ca=/nowhere", "/nowhere"),
+            ("mysql://h/shop?ssl-key=/nowhere", "ssl-cert and ssl-key"),
+            ("mysql://a:b@h/shop?password_file=c", "not both"),
+            ("mysql://h/shop?colour=red", "it has: connections"),
+        ] {
+            let error = settings(url).map(drop).expect_err(url).to_string();
+            assert!(error.contains(why), "{url}: {error}");
+        }
+    }
+
     #[test]
     fn a_url_changes_nothing_for_the_process() {
-        let address = Address::parse("mysql://root@localhost/shop?ssl-mode=verify").expect("a URL");
-        let settings = Settings::from_address(address, Duration::from_secs(10), 8).expect("settings");
+        let settings = settings("mysql://root@localhost/shop?ssl-mode=VERIFY_IDENTITY").expect("settings");
         assert!(settings.driver.ssl_opts().is_some());
         assert!(rustls::crypto::CryptoProvider::get_default().is_none());
     }

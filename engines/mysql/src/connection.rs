@@ -2,14 +2,17 @@
 //!
 //! A connection of the driver is polled by the runtime that opened it, so each runtime has its own set.
 
-use crate::config::Settings;
-use crate::error::{Collisions, closed, collided, failed, no_reply, too_late};
+use crate::config::{Encryption, Mode, Settings};
+use crate::error::{
+    Collisions, ENGINE, closed, collided, failed, is_login_refused, name_of, no_reply, too_late,
+};
 use lockkeeper_core::Result;
 use lockkeeper_core::engine::{BoxFuture, Connection, Replies, background};
 use mysql_async::prelude::{FromRow, Queryable};
-use mysql_async::{Conn, Opts, Params};
+use mysql_async::{Conn, DriverError, Opts, OptsBuilder, Params};
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -78,7 +81,10 @@ async fn collect<T: FromRow + Send + 'static>(
     let mut result = conn.query_iter(statements).await?;
     let (mut rows, mut changed) = (Vec::new(), 0);
     while !result.is_empty() {
-        changed += result.affected_rows();
+        // While rows are read the driver still has the number of the statement before.
+        if result.columns_ref().is_empty() {
+            changed += result.affected_rows();
+        }
         rows.extend(result.collect::<T>().await?);
     }
     Ok((rows, changed))
@@ -156,20 +162,25 @@ pub(crate) struct Server {
 
 /// Opens a connection on the runtime that polls this.
 pub(crate) async fn open(settings: &Settings, options: &Opts) -> Result<(Guarded, Server)> {
-    if options.ssl_opts().is_some() {
-        // The driver takes the process's provider, and fails if there is none and several are compiled in.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    }
     type Who = (u64, u8, String, String);
+    let mut options = OptsBuilder::from_opts(options.clone());
+    if let Some(password) = settings.password.get(ENGINE).await? {
+        options = options.pass(Some(password));
+    }
     let opening = async {
-        let mut conn = Guarded::new(Conn::new(options.clone()).await?);
+        let mut conn = Guarded::new(open_encrypted(options, &settings.encryption).await?);
         let work: Work<Option<Who>> = Box::new(|conn| Box::pin(conn.query_first(WHO)));
         let who = conn.run(&work).await?;
         mysql_async::Result::Ok((conn, who))
     };
     let limit = settings.limits.connect;
     let opened = tokio::time::timeout(limit, opening).await.map_err(|_| too_late("connect", limit))?;
-    let (conn, who) = opened.map_err(|error| failed("connect", error))?;
+    let (conn, who) = opened.map_err(|error| {
+        let is_refused = is_login_refused(&error);
+        let error = failed("connect", error);
+        if is_refused { settings.password.refused(error) } else { error }
+    })?;
+    settings.password.accepted();
     let (number, read_only, database, version) = who.ok_or_else(|| closed("connect"))?;
     let is_mariadb = version.contains("MariaDB");
     if is_too_old(&version, is_mariadb) {
@@ -179,6 +190,36 @@ pub(crate) async fn open(settings: &Settings, options: &Opts) -> Result<(Guarded
         return Err(settings.read_only());
     }
     Ok((conn, Server { number, database, is_mariadb }))
+}
+
+/// Opens the driver's connection, encrypted as the URL says.
+async fn open_encrypted(options: OptsBuilder, encryption: &Encryption) -> mysql_async::Result<Conn> {
+    let plain = || Conn::new(options.clone().ssl_opts(None));
+    let tls = Opts::from(options.clone());
+    let Some(ssl) = tls.ssl_opts().cloned() else { return plain().await };
+    if encryption.mode == Mode::Preferred && encryption.has_none.load(SeqCst) {
+        let opened = plain().await;
+        encryption.has_none.store(opened.is_ok(), SeqCst);
+        return opened;
+    }
+    // The driver takes the process's provider, and fails if there is none and several are compiled in.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    match Conn::new(tls).await {
+        Err(mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer))
+            if encryption.mode == Mode::Preferred =>
+        {
+            encryption.has_none.store(true, SeqCst);
+            plain().await
+        }
+        // The driver cannot leave out the name, so one that the certificate has takes its place.
+        Err(error) if encryption.mode == Mode::Authority => match name_of(&error) {
+            Some(name) => {
+                Conn::new(options.ssl_opts(ssl.with_danger_tls_hostname_override(Some(name)))).await
+            }
+            None => Err(error),
+        },
+        opened => opened,
+    }
 }
 
 /// Whether GET_LOCK frees the user lock that the session has, so that two could hold.

@@ -3,6 +3,8 @@
 use lockkeeper_core::engine::NoReply;
 use lockkeeper_core::{Error, Result};
 use rand::random_range;
+use rustls::CertificateError;
+use std::error::Error as _;
 use std::time::Duration;
 
 pub(crate) const ENGINE: &str = "mysql";
@@ -37,6 +39,31 @@ fn is_temporary(code: u16) -> bool {
         STATEMENT_TOO_LONG,
     ];
     temporary.contains(&code) || is_collision(code)
+}
+
+/// Whether the server does not let this user in.
+pub(crate) fn is_login_refused(error: &mysql_async::Error) -> bool {
+    const ACCESS_DENIED: u16 = 1045;
+    matches!(error, mysql_async::Error::Server(reply) if reply.code == ACCESS_DENIED)
+}
+
+/// A name for which the server's certificate is good, if it was refused for not having ours.
+pub(crate) fn name_of(error: &mysql_async::Error) -> Option<String> {
+    let mysql_async::Error::Io(error) = error else { return None };
+    let error = match error {
+        mysql_async::IoError::Io(error) => error.get_ref()?.downcast_ref::<rustls::Error>()?,
+        mysql_async::IoError::Tls(error) => error.source()?.downcast_ref::<rustls::Error>()?,
+    };
+    let rustls::Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) = error
+    else {
+        return None;
+    };
+    // Each is written like DnsName("*.example.com") or IpAddress(127.0.0.1).
+    let name = presented.iter().find_map(|name| {
+        let (kind, name) = name.strip_suffix(')')?.split_once('(')?;
+        ["DnsName", "IpAddress"].contains(&kind).then(|| name.trim_matches('"'))
+    });
+    name.map(|name| name.replace('*', "any"))
 }
 
 /// The error for a request without a reply in time.

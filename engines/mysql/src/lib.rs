@@ -27,13 +27,17 @@ const CLEAN_EVERY: Duration = Duration::from_secs(3600);
 /// What each style can do.
 pub const STYLES: &[Abilities] = &[QUEUE, ROW, SESSION, ADVISORY];
 
-const QUEUE: Abilities = Abilities::new(ENGINE, "queue", "mysql://user@host/database").queue().push();
-const ROW: Abilities = Abilities::new(ENGINE, "row", "mysql://user@host/database?style=row");
+const QUEUE: Abilities =
+    Abilities::new(ENGINE, "queue", "mysql://user@host/database").queue().push().detach().ask();
+const ROW: Abilities = Abilities::new(ENGINE, "row", "mysql://user@host/database?style=row").detach().ask();
 const SESSION: Abilities = Abilities::new(ENGINE, "session", "mysql://user@host/database?style=session")
     .push()
+    .ask()
     .crash_frees_at_once();
 const ADVISORY: Abilities = Abilities::new(ENGINE, "advisory", "mysql://user@host/database?style=advisory")
     .push()
+    .ask()
+    .evict_ends_others()
     .crash_frees_at_once();
 
 /// How many connections a keeper opens at most, unless the URL says otherwise: on each runtime to share the work of a

@@ -1,6 +1,6 @@
 //! The queue style: a fair queue in two tables. A claim without others stands in the lock's own row.
 
-use crate::batch::{Joining, Texts, UnderWay, Writer, keep, microseconds};
+use crate::batch::{Joining, KeepTexts, Texts, UnderWay, Writer, ask, keep, microseconds};
 use crate::config::Settings;
 use crate::connection::{Work, first_row, rows, statement};
 use crate::error::ENGINE;
@@ -26,8 +26,12 @@ const LEAVE: &str = "CALL lockkeeper_leave(?, ?)";
 const SHRINK: &str = "CALL lockkeeper_shrink(?, ?, ?, ?)";
 const SWEEP: &str = "CALL lockkeeper_sweep(?)";
 const CLEAN: &str = "CALL lockkeeper_clean(86400)";
-const KEEP: &str = include_str!("sql/queue_keep.sql");
-const ALIVE: &str = include_str!("sql/queue_alive.sql");
+const KEEP: KeepTexts = KeepTexts {
+    update: include_str!("sql/queue_keep.sql"),
+    alive: include_str!("sql/queue_alive.sql"),
+    asked: include_str!("sql/queue_asked.sql"),
+    ask: include_str!("sql/queue_ask.sql"),
+};
 const LOOK: &str = include_str!("sql/queue_look.sql");
 const FITTING: &str = include_str!("sql/queue_fitting.sql");
 const LIST_SINGLE: &str = include_str!("sql/single_list.sql");
@@ -206,7 +210,11 @@ impl Queue for TableQueue {
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
-        keep(&self.connections.background().await?.pool, KEEP, ALIVE, renewals).await
+        keep(&self.connections.background().await?.pool, &KEEP, renewals).await
+    }
+
+    fn detached(&self, claim: &Claim) {
+        self.waiters.forget(claim.id);
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
@@ -243,6 +251,10 @@ impl Queue for TableQueue {
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
         self.remove(name, id, "evict a claim").await
+    }
+
+    async fn ask(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        ask(&self.connections.foreground().await?.pool, &KEEP, name, id).await
     }
 
     async fn close(&self) {

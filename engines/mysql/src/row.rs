@@ -1,7 +1,7 @@
 //! The row style: the claim that writes the row holds the lock; the row is readable with the `mysql` program.
 
 use crate::ROW;
-use crate::batch::{Joining, Texts, UnderWay, Writer, keep, microseconds};
+use crate::batch::{Joining, KeepTexts, Texts, UnderWay, Writer, ask, keep, microseconds};
 use crate::config::Settings;
 use crate::connection::{Work, first_row, rows, statement};
 use crate::keys;
@@ -18,8 +18,12 @@ use std::time::Duration;
 pub(crate) const SCHEMA: &str = include_str!("sql/schema_row.sql");
 const LOOK: &str = include_str!("sql/row_look.sql");
 const HELD: &str = include_str!("sql/row_held.sql");
-const KEEP: &str = include_str!("sql/row_keep.sql");
-const ALIVE: &str = include_str!("sql/row_alive.sql");
+const KEEP: KeepTexts = KeepTexts {
+    update: include_str!("sql/row_keep.sql"),
+    alive: include_str!("sql/row_alive.sql"),
+    asked: include_str!("sql/row_asked.sql"),
+    ask: include_str!("sql/row_ask.sql"),
+};
 const LIST: &str = include_str!("sql/row_list.sql");
 const CLEAN: &str = "CALL lockkeeper_row_clean(86400)";
 
@@ -156,7 +160,7 @@ impl Race for Rows {
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
-        keep(&self.connections.background().await?.pool, KEEP, ALIVE, renewals).await
+        keep(&self.connections.background().await?.pool, &KEEP, renewals).await
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
@@ -179,12 +183,17 @@ impl Race for Rows {
             holder: Holder { text, host, pid }.encode(),
             token,
             age_ms: age_us / 1000,
+            held_ms: None,
             left_ms: Some(left_us / 1000),
         })))
     }
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
         self.free(name, id).await
+    }
+
+    async fn ask(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        ask(&self.connections.foreground().await?.pool, &KEEP, name, id).await
     }
 
     async fn close(&self) {

@@ -10,7 +10,7 @@ use mysql_async::prelude::Queryable;
 use std::sync::Arc;
 
 /// What this program creates; the last statement of each schema file writes it.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 const FOUND: &str = "SELECT version FROM lockkeeper_schema WHERE style = ?";
 
 /// The statements of a file that the `mysql` program understands, too: it needs to be told where a procedure ends.
@@ -85,6 +85,8 @@ async fn create_all(
 ) -> mysql_async::Result<Option<i64>> {
     /// A statement for the other kind of server.
     const EMPTY: u16 = 1065;
+    /// A column that a migration adds is there: MySQL, as opposed to MariaDB, has no 'if not exists' for it.
+    const HAS_COLUMN: u16 = 1060;
     // One creator at a time, or a procedure would be missing for those who use it already. The lock goes with the connection.
     conn.query_drop("DO GET_LOCK('lockkeeper schema', 5)").await?;
     let found = found(style)(conn).await?;
@@ -93,7 +95,7 @@ async fn create_all(
     }
     for statement in statements(text) {
         match conn.query_drop(statement).await {
-            Err(mysql_async::Error::Server(error)) if error.code == EMPTY => {}
+            Err(mysql_async::Error::Server(error)) if [EMPTY, HAS_COLUMN].contains(&error.code) => {}
             outcome => outcome?,
         }
     }

@@ -197,6 +197,7 @@ pub(crate) static STYLE: Style = Style {
         list: include_str!("sql/session_list.sql"),
         find: "SELECT connection FROM lockkeeper_sessions WHERE name = ? AND id = ? AND connection IS NOT NULL",
         clean: "CALL lockkeeper_session_clean(86400)",
+        has_foreign: false,
     },
 };
 
@@ -311,6 +312,14 @@ impl<const SHARED: usize> Connections for Source<SHARED> {
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
         self.holders.evict(name, id).await
+    }
+
+    async fn ask(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        self.holders.ask(name, id).await
+    }
+
+    async fn asked(&self, ids: &[ClaimId]) -> Result<Vec<ClaimId>> {
+        self.holders.asked(ids).await
     }
 
     fn close(&self) {

@@ -8,7 +8,7 @@ use crate::keys;
 use crate::session::Session;
 use lockkeeper_core::engine::{Claim, ClaimId, Clock, Connections, LockName, Moment, background};
 use lockkeeper_core::{Error, Holder, LockView, Result, Token};
-use lockkeeper_sql_common::{ClaimRow, lock_views};
+use lockkeeper_sql_common::{ClaimRow, foreign_lock, lock_views};
 use mysql_async::Value;
 use mysql_async::prelude::Queryable;
 use std::collections::HashMap;
@@ -19,13 +19,15 @@ use tokio::sync::Notify;
 
 const WRITE: &str = include_str!("sql/user_lock_write.sql");
 const ROW: &str = "(?, ?, ?, ?, ?, SYSDATE(6) - INTERVAL ? MICROSECOND, ?)";
+const WHO: &str = "SELECT user, host FROM information_schema.processlist WHERE id = ?";
+const ASK: &str = "INSERT IGNORE INTO lockkeeper_asks (id, asked_at) VALUES (?, SYSDATE(6))";
 const UNWRITE: &str = "DELETE FROM lockkeeper_holds WHERE name = ? AND id = ?";
 
-/// Name, claim, demand, holder, token, age and what is left of the TTL.
-pub(crate) type ListRow = (Vec<u8>, String, String, String, i64, i64, Option<i64>);
+/// Name, claim, demand, holder, token, age, what is left of the TTL, and the time since the grant.
+pub(crate) type ListRow = (Vec<u8>, String, String, String, i64, i64, Option<i64>, Option<i64>);
 
 /// One row of a listing.
-pub(crate) fn claim_row((name, id, demand, holder, token, age_us, left_us): ListRow) -> ClaimRow {
+pub(crate) fn claim_row((name, id, demand, holder, token, age_us, left_us, held_us): ListRow) -> ClaimRow {
     ClaimRow {
         name: String::from_utf8_lossy(&name).into_owned(),
         id,
@@ -33,6 +35,7 @@ pub(crate) fn claim_row((name, id, demand, holder, token, age_us, left_us): List
         holder,
         token,
         age_ms: age_us / 1000,
+        held_ms: held_us.map(|held| held / 1000),
         left_ms: left_us.map(|left| left / 1000),
     }
 }
@@ -43,6 +46,8 @@ pub(crate) struct ViewTexts {
     pub(crate) list: &'static str,
     pub(crate) find: &'static str,
     pub(crate) clean: &'static str,
+    /// Whether the locks are user locks, which other programs can have.
+    pub(crate) has_foreign: bool,
 }
 
 /// The holders of session locks, of every process.
@@ -68,8 +73,51 @@ impl Holders {
         run.await.unwrap_or_else(|error| Err(Error::temporary(ENGINE, doing, error)))
     }
 
-    /// The locks held by anybody.
+    /// The locks held by anybody; also by another program, if the prefix is a lock's whole name.
     pub(crate) async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
+        let is_named = |locks: &[LockView]| locks.first().is_some_and(|lock| lock.name == prefix);
+        let mut locks = self.list_ours(prefix, at_most).await?;
+        if !self.texts.has_foreign || is_named(&locks) || self.foreign(prefix).await?.is_none() {
+            return Ok(locks);
+        }
+        // A keeper may have just taken it, which is shown a moment later.
+        tokio::time::sleep(MOMENT * 3).await;
+        locks = self.list_ours(prefix, at_most).await?;
+        if !is_named(&locks)
+            && let Some(foreign) = self.foreign(prefix).await?
+        {
+            locks.insert(0, foreign);
+            locks.truncate(at_most);
+        }
+        Ok(locks)
+    }
+
+    /// The lock of this name, if any session has it.
+    async fn foreign(&self, name: &str) -> Result<Option<LockView>> {
+        type Session = (u64, Option<String>, Option<String>);
+        let lock = LockName::from_engine(name);
+        let work: Work<Option<Session>> = Box::new(move |conn| {
+            let lock = lock.clone();
+            Box::pin(async move {
+                let database: Option<String> = conn.query_first("SELECT DATABASE()").await?;
+                let key = keys::user_lock(&database.unwrap_or_default(), &lock);
+                let number: Option<Option<u64>> = conn.exec_first("SELECT IS_USED_LOCK(?)", (key,)).await?;
+                let Some(number) = number.flatten() else { return Ok(None) };
+                // Without the right to see other users' sessions only the number is known.
+                let who: Option<(Option<String>, Option<String>)> = conn.exec_first(WHO, (number,)).await?;
+                let (user, host) = who.unwrap_or_default();
+                Ok(Some((number, user, host)))
+            })
+        });
+        let found = self.run("look for another program", work).await?;
+        Ok(found.map(|(number, user, host)| {
+            let text = user.unwrap_or_else(|| format!("session {number}"));
+            let host = host.map(|host| host.split(':').next().unwrap_or_default().to_owned());
+            foreign_lock(name, number, Holder { text, host: host.unwrap_or_default(), pid: 0 })
+        }))
+    }
+
+    async fn list_ours(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
         let (prefix, list) = (prefix.as_bytes().to_vec(), self.texts.list);
         let work: Work<Vec<ListRow>> = Box::new(move |conn| {
             let params = (prefix.clone(), prefix.len(), prefix.clone(), at_most);
@@ -96,6 +144,33 @@ impl Holders {
             })
         });
         self.run("evict a claim", work).await
+    }
+
+    /// Notes that somebody asks for the lock that this claim has; `false` if it has none.
+    pub(crate) async fn ask(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        let (name, find) = (name.as_str().as_bytes().to_vec(), self.texts.find);
+        let work: Work<bool> = Box::new(move |conn| {
+            let params = (name.clone(), id.to_string());
+            Box::pin(async move {
+                conn.query_drop("SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED").await?;
+                if conn.exec_first::<u64, _, _>(find, params).await?.is_none() {
+                    return Ok(false);
+                }
+                conn.exec_drop(ASK, (id.to_string(),)).await?;
+                Ok(true)
+            })
+        });
+        self.run("ask a holder to release", work).await
+    }
+
+    /// Which of these claims somebody asks for.
+    pub(crate) async fn asked(&self, ids: &[ClaimId]) -> Result<Vec<ClaimId>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let text = format!("SELECT id FROM lockkeeper_asks WHERE id IN ({})", keys::ids(ids.iter().copied()));
+        let found = self.run("look for requests", rows::<String>(text)).await?;
+        Ok(found.iter().filter_map(|id| id.parse().ok()).collect())
     }
 
     /// Ends what a connection waits for in the server.

@@ -1,37 +1,53 @@
 //! One connection of the driver: set up, its statements prepared, its replies watched.
 
-use crate::config::{Backend, Host, Settings};
-use crate::error::{ENGINE, failed, no_reply};
-use futures_util::future::try_join_all;
-use lockkeeper_core::engine::{Batch, Batcher, ClaimId, Lifeline, Replies};
+use crate::config::{Backend, Encryption, Host, Mode, Settings};
+use crate::error::{ENGINE, failed, is_about_names, is_login_refused, no_reply};
+use futures_util::future::{join3, try_join_all};
+use lockkeeper_core::engine::{Lifeline, Replies};
 use lockkeeper_core::{Error, Result};
-use std::collections::HashMap;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Notification, Row, SimpleQueryMessage, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 const SETUP: &str = include_str!("sql/connection_setup.sql");
+const POOLED_BEGIN: &str = include_str!("sql/pooled_begin.sql");
 const IDENTITY: &str = include_str!("sql/connection_identity.sql");
 
 /// One connection. It is never repaired: when it ends, its lifeline does.
 pub(crate) struct Connection {
     client: Client,
-    statements: Vec<Statement>,
+    statements: Vec<Prepared>,
+    /// Behind a transaction pooler: how each transaction begins.
+    begin: Option<String>,
+    /// Held while a transaction is sent, so that no other request comes in between.
+    sending: Mutex<()>,
     replies: Arc<Replies>,
     lifeline: Lifeline,
     backend: Registered,
     task: AbortHandle,
+    /// Until then all its requests together have the time that a new connection may take, however long one of them does.
+    is_set_up: bool,
+}
+
+/// A statement that is ready to be sent.
+enum Prepared {
+    Named(Statement),
+    /// Parsed each time, since behind a transaction pooler a name is everybody's.
+    Unnamed(&'static str, Vec<Type>),
 }
 
 /// What a connection is for.
 #[derive(Clone, Default)]
 pub(crate) struct Purpose {
+    /// Nothing is set for the session.
+    pub(crate) bare: bool,
     pub(crate) statements: &'static [&'static str],
     /// Settings of the session beyond those that every connection has.
     pub(crate) settings: String,
@@ -74,6 +90,30 @@ struct Identity {
     backend: Backend,
     standby: bool,
     read_only: bool,
+    version: String,
+}
+
+impl Identity {
+    /// Refuses a server that cannot give locks.
+    fn check(&self, settings: &Settings) -> Result<()> {
+        let why = if self.version.contains("CockroachDB") {
+            "is CockroachDB, which grants advisory locks without keeping anybody out, and every style relies on them: \
+             use PostgreSQL, or another engine, such as etcd"
+        } else if self.standby {
+            "is a hot standby, which cannot give locks: name the primary"
+        } else {
+            return Ok(());
+        };
+        Err(settings.refused(why))
+    }
+
+    /// Refuses a server that stays read-only although the session has set that it is not.
+    fn check_writable(&self, settings: &Settings, purpose: &Purpose) -> Result<()> {
+        if self.read_only && !purpose.bare {
+            return Err(settings.refused("is read-only: name the primary"));
+        }
+        Ok(())
+    }
 }
 
 impl Connection {
@@ -103,41 +143,80 @@ impl Connection {
     ) -> Result<Self> {
         let mut driver = settings.driver.clone();
         driver.host(&host.name).port(host.port);
-        let opened = driver.connect(settings.tls.clone()).await;
-        let (client, connection) = opened.map_err(|error| failed("connect", error))?;
+        if let Some(password) = settings.password.get(ENGINE).await? {
+            driver.password(password);
+        }
+        let (client, connection) = match open_driver(&mut driver, host, &settings.encryption).await {
+            Ok(opened) => opened,
+            Err(error) if is_login_refused(&error) => {
+                return Err(settings.password.refused(failed("connect", error)));
+            }
+            Err(error) => return Err(failed("connect", error)),
+        };
+        settings.password.accepted();
         let (lifeline, replies) = (Lifeline::new(), Arc::new(Replies::new(limit)));
         let end = End { lifeline: lifeline.clone(), messages: purpose.messages.clone() };
         let task = tokio::spawn(receive(connection, end, Arc::clone(&replies))).abort_handle();
         let backend = Registered { settings: Arc::clone(settings), backend: None };
-        let mut connection = Self { client, statements: Vec::new(), replies, lifeline, backend, task };
-        connection.set_up(settings, purpose).await?;
+        let mut connection = Self {
+            client,
+            statements: Vec::new(),
+            begin: None,
+            sending: Mutex::default(),
+            replies,
+            lifeline,
+            backend,
+            task,
+            is_set_up: false,
+        };
+        if settings.pooled {
+            connection.set_up_pooled(settings, purpose).await?;
+        } else {
+            connection.set_up(settings, purpose).await?;
+        }
+        connection.is_set_up = true;
         Ok(connection)
     }
 
     async fn set_up(&mut self, settings: &Settings, purpose: &Purpose) -> Result<()> {
-        self.batch(&format!("{SETUP}\n{}", purpose.settings)).await?;
         let identity = self.identity().await?;
-        let refused = |why: &str| {
-            Err(Error::permanent(ENGINE, "use this server", format!("{} {why}", settings.server)))
-        };
-        if identity.standby {
-            return refused("is a hot standby, which cannot give locks: name the primary");
-        }
-        if identity.read_only {
-            return refused("is read-only: name the primary");
-        }
+        identity.check(settings)?;
+        // Before anything is set: a session behind a transaction pooler belongs to everybody.
         if !settings.backends.insert(&identity.backend) {
             return Err(pooled());
+        }
+        if !purpose.bare {
+            self.batch(&format!("{SETUP}\n{}", purpose.settings)).await?;
         }
         let backend = self.backend.backend.insert(identity.backend).clone();
         let texts: Vec<String> = purpose.statements.iter().map(|text| backend.fill(text)).collect();
         let prepared = try_join_all(texts.iter().map(|text| self.client.prepare(text))).await;
-        self.statements = prepared.map_err(|error| failed("prepare a statement", error))?;
+        self.statements = match prepared {
+            Ok(prepared) => prepared.into_iter().map(Prepared::Named).collect(),
+            Err(error) if is_about_names(&error) => return Err(pooled()),
+            Err(error) => return Err(failed("prepare a statement", error)),
+        };
         if !purpose.start.is_empty() {
             self.batch(&purpose.start).await?;
         }
         // A second time: a transaction pooler may have put another process behind the connection.
-        self.check_backend(self.identity().await?.backend.pid)
+        let identity = self.identity().await?;
+        identity.check_writable(settings, purpose)?;
+        self.check_backend(identity.backend.pid)
+    }
+
+    /// Behind a transaction pooler nothing is set up: each transaction brings its own.
+    async fn set_up_pooled(&mut self, settings: &Settings, purpose: &Purpose) -> Result<()> {
+        self.identity().await?.check(settings)?;
+        let local = purpose.settings.replace("SET ", "SET LOCAL ");
+        self.begin = Some(format!("{POOLED_BEGIN}{local}"));
+        let texts = purpose.statements.iter();
+        self.statements = texts.map(|text| Prepared::Unnamed(text, types(text))).collect();
+        if !purpose.start.is_empty() {
+            let start = self.in_transaction(self.client.batch_execute(&purpose.start));
+            self.request("set up the session", start).await?;
+        }
+        Ok(())
     }
 
     /// Without a prepared statement, which not every pooler understands.
@@ -153,6 +232,7 @@ impl Connection {
             backend: Backend { pid, started: text("started").into() },
             standby: text("standby") == "t",
             read_only: text("read_only") == "t",
+            version: text("version").into(),
         })
     }
 
@@ -188,6 +268,9 @@ impl Connection {
         doing: &'static str,
         request: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T> {
+        if !self.is_set_up {
+            return request.await.map_err(|error| failed(doing, error));
+        }
         match self.replies.request(request).await {
             Ok(reply) => reply.map_err(|error| failed(doing, error)),
             Err(error) => {
@@ -204,10 +287,13 @@ impl Connection {
         self.request("set up the session", self.client.batch_execute(text)).await
     }
 
-    /// The number that a statement of its own returns, if it returns a row.
-    pub(crate) async fn value(&self, text: &str) -> Result<Option<i64>> {
-        let row = self.request("look for the tables", self.client.query_opt(text, &[])).await?;
-        Ok(row.map(|row| row.get(0)))
+    /// The first column of a statement's first row, as text. Without a transaction of its own, so that it may be inside one.
+    pub(crate) async fn text(&self, statement: &str) -> Result<Option<String>> {
+        let reply = self.request("look for the tables", self.client.simple_query(statement)).await?;
+        Ok(reply.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        }))
     }
 
     /// Sends statements without parameters that may take as long as it takes to connect.
@@ -229,7 +315,15 @@ impl Connection {
         params: &[&(dyn ToSql + Sync)],
         doing: &'static str,
     ) -> Result<Vec<Row>> {
-        self.request(doing, self.client.query(&self.statements[statement], params)).await
+        match &self.statements[statement] {
+            Prepared::Named(statement) => self.request(doing, self.client.query(statement, params)).await,
+            Prepared::Unnamed(text, types) => {
+                let params: Vec<_> = params.iter().copied().zip(types.iter().cloned()).collect();
+                // Boxed, so that the usual request is a small future.
+                let query = Box::pin(self.in_transaction(self.client.query_typed(text, &params)));
+                self.request(doing, query).await
+            }
+        }
     }
 
     /// The one row of a prepared statement.
@@ -241,7 +335,29 @@ impl Connection {
         params: &[&(dyn ToSql + Sync)],
         doing: &'static str,
     ) -> Result<Row> {
-        self.request(doing, self.client.query_one(&self.statements[statement], params)).await
+        let rows = self.rows(statement, params, doing).await?;
+        rows.into_iter().next().ok_or_else(|| Error::permanent(ENGINE, doing, "the server returned no row"))
+    }
+
+    /// Sends a statement in a transaction of its own: its begin, the statement and its commit go together, in this order and
+    /// in one round trip.
+    async fn in_transaction<T>(
+        &self,
+        statement: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, tokio_postgres::Error> {
+        let begin = self.client.batch_execute(self.begin.as_deref().unwrap_or("BEGIN"));
+        let mut all = pin!(join3(begin, statement, self.client.batch_execute("COMMIT")));
+        let mut is_sent = false;
+        let (begun, done, committed) = poll_fn(|context| {
+            // Each is sent when it is first polled.
+            let _sending = (!std::mem::replace(&mut is_sent, true))
+                .then(|| self.sending.lock().unwrap_or_else(PoisonError::into_inner));
+            all.as_mut().poll(context)
+        })
+        .await;
+        begun?;
+        let done = done?;
+        committed.map(|()| done)
     }
 
     /// The one row of a prepared statement that waits in the server, without a limit: the caller sees to it that the
@@ -252,7 +368,8 @@ impl Connection {
         params: &[&(dyn ToSql + Sync)],
         doing: &'static str,
     ) -> Result<Row> {
-        let reply = self.client.query_one(&self.statements[statement], params).await;
+        let Prepared::Named(statement) = &self.statements[statement] else { return Err(pooled()) };
+        let reply = self.client.query_one(statement, params).await;
         self.replies.heard();
         reply.map_err(|error| failed(doing, error))
     }
@@ -270,13 +387,51 @@ impl Drop for Connection {
     }
 }
 
+/// Opens the driver's connection, encrypted as the URL says. To a socket it never is.
+async fn open_driver(
+    driver: &mut tokio_postgres::Config,
+    host: &Host,
+    Encryption { mode, tls }: &Encryption,
+) -> Result<(Client, DriverConnection), tokio_postgres::Error> {
+    let mode = if host.is_socket() { Mode::Never } else { *mode };
+    let first = match mode {
+        Mode::Never | Mode::Allowed => SslMode::Disable,
+        Mode::Preferred => SslMode::Prefer,
+        Mode::Required => SslMode::Require,
+    };
+    match driver.ssl_mode(first).connect(tls.clone()).await {
+        Err(error) if mode == Mode::Allowed && is_login_refused(&error) => {
+            driver.ssl_mode(SslMode::Require).connect(tls.clone()).await
+        }
+        opened => opened,
+    }
+}
+
 fn pooled() -> Error {
     Error::permanent(
         ENGINE,
         "keep one session",
-        "the server's process behind this connection changes: there is a transaction pooler in between; \
-         connect to PostgreSQL itself, or to a pooler in session mode",
+        "the server's process behind this connection changes: there is a transaction pooler in between; add \
+         pooler=transaction to the URL (styles queue and row), or connect to PostgreSQL itself or to a pooler in session mode",
     )
+}
+
+/// The types of a statement's parameters. Each is cast where it first stands: `$1::text`.
+fn types(text: &str) -> Vec<Type> {
+    let types = (1..).map_while(|number| text.split_once(&format!("${number}::")).map(|(_, rest)| rest));
+    let types = types.map(|rest| {
+        let name = rest.split(|letter: char| !letter.is_ascii_alphanumeric()).next().unwrap_or_default();
+        match (name, rest[name.len()..].starts_with("[]")) {
+            ("text", false) => Type::TEXT,
+            ("text", true) => Type::TEXT_ARRAY,
+            ("bigint", false) => Type::INT8,
+            ("bigint", true) => Type::INT8_ARRAY,
+            ("float8", false) => Type::FLOAT8,
+            ("float8", true) => Type::FLOAT8_ARRAY,
+            _ => Type::UNKNOWN,
+        }
+    });
+    types.collect()
 }
 
 /// Ends what depends on the connection, however its task ends.
@@ -306,61 +461,17 @@ async fn receive(mut connection: DriverConnection, end: End, replies: Arc<Replie
     drop(end);
 }
 
-/// A connection with what is sent over it together: joins share a commit, and so do leaves.
-pub(crate) struct Batched<J: Batch, L: Batch> {
-    pub(crate) connection: Arc<Connection>,
-    pub(crate) joins: Batcher<J>,
-    pub(crate) leaves: Batcher<L>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl<J: Batch, L: Batch> Batched<J, L> {
-    /// To be called on the runtime of the connection. One request is under way and the next one follows it at once; what
-    /// comes meanwhile goes together.
-    pub(crate) fn new(connection: Arc<Connection>, joins: J, leaves: L) -> Self {
-        const AT_ONCE: usize = 2;
-        let runtime = Handle::current();
-        let joins = Batcher::new(joins, runtime.clone(), AT_ONCE);
-        Self { connection, joins, leaves: Batcher::new(leaves, runtime, AT_ONCE) }
-    }
-}
-
-impl<J: Batch, L: Batch> lockkeeper_core::engine::Connection for Batched<J, L> {
-    fn is_closed(&self) -> bool {
-        self.connection.is_closed()
-    }
-}
-
-/// How many joins or leaves travel together at most. Each lock needs room in the server's table of locks until the commit,
-/// of which it has some thousands for everybody.
-pub(crate) const BATCH_AT_MOST: usize = 32;
-
-/// The error of a batch whose runtime has ended.
-pub(crate) fn runtime_ended(doing: &'static str) -> Error {
-    Error::temporary(ENGINE, doing, "the runtime of the connection has ended")
-}
-
-/// The claims whose join was sent and not answered, each with its connection: a leave must not overtake the join, and does
-/// not if it follows it over the same connection.
-pub(crate) struct Unanswered<C>(Mutex<HashMap<ClaimId, Arc<C>>>);
-
-impl<C> Default for Unanswered<C> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<C> Unanswered<C> {
-    fn map(&self) -> MutexGuard<'_, HashMap<ClaimId, Arc<C>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// To be called before the join is sent.
-    pub(crate) fn insert(&self, id: ClaimId, connection: &Arc<C>) {
-        self.map().insert(id, Arc::clone(connection));
-    }
-
-    /// The join was answered, or a leave follows it over this connection.
-    pub(crate) fn remove(&self, id: ClaimId) -> Option<Arc<C>> {
-        self.map().remove(&id)
+    /// Behind a transaction pooler nobody else says which types they have.
+    #[test]
+    fn every_parameter_is_cast_where_it_first_stands() {
+        for text in [crate::queue::STATEMENTS, crate::row::STATEMENTS].concat() {
+            let types = types(text);
+            assert!(!text.contains(&format!("${}", types.len() + 1)), "{text}: {types:?}");
+            assert!(!types.contains(&Type::UNKNOWN), "{text}: {types:?}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use lockkeeper_core::Error;
 use lockkeeper_core::engine::NoReply;
-use tokio_postgres::error::Severity;
+use tokio_postgres::error::{Severity, SqlState};
 
 pub(crate) const ENGINE: &str = "postgres";
 
@@ -14,6 +14,17 @@ pub(crate) fn failed(doing: &'static str, error: tokio_postgres::Error) -> Error
     } else {
         Error::permanent(ENGINE, doing, Driver(error))
     }
+}
+
+/// Whether the server does not let this user in: a wrong password, or a rule against it.
+pub(crate) fn is_login_refused(error: &tokio_postgres::Error) -> bool {
+    error.as_db_error().is_some_and(|reply| reply.code().code().starts_with("28"))
+}
+
+/// Whether the server does not have the prepared statement that it was just given, or has had it before.
+pub(crate) fn is_about_names(error: &tokio_postgres::Error) -> bool {
+    let code = error.code();
+    code == Some(&SqlState::INVALID_SQL_STATEMENT_NAME) || code == Some(&SqlState::DUPLICATE_PSTATEMENT)
 }
 
 /// The error of a request without a reply in time.
@@ -43,10 +54,16 @@ impl std::fmt::Display for Driver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0.as_db_error() {
             Some(reply) => write!(f, "{} ({})", reply.message(), reply.code().code()),
-            None => match std::error::Error::source(&self.0) {
-                Some(source) => write!(f, "{}: {source}", self.0),
-                None => write!(f, "{}", self.0),
-            },
+            None => {
+                write!(f, "{}", self.0)?;
+                if let Some(source) = std::error::Error::source(&self.0) {
+                    write!(f, ": {source}")?;
+                }
+                if self.0.to_string().contains("TLS handshake") {
+                    f.write_str(" (parameters sslmode and sslrootcert)")?;
+                }
+                Ok(())
+            }
         }
     }
 }

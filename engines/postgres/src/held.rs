@@ -113,7 +113,7 @@ fn purpose<K: Kind>(limits: &Limits) -> Purpose {
         .replace(":keepalives_count", &count.to_string())
         .replace(":idle_timeout", K::IDLE_TIMEOUT)
         .replace(":takeover_ms", &takeover.as_millis().to_string());
-    Purpose { statements: K::STATEMENTS, settings, start: RAISE_TOKENS.into(), messages: None }
+    Purpose { statements: K::STATEMENTS, settings, start: RAISE_TOKENS.into(), ..Purpose::default() }
 }
 
 impl<K: Kind> Connections for Source<K> {
@@ -147,6 +147,14 @@ impl<K: Kind> Connections for Source<K> {
 
     async fn evict(&self, _: &LockName, id: ClaimId) -> Result<bool> {
         self.registry.evict(id).await
+    }
+
+    async fn ask(&self, _: &LockName, id: ClaimId) -> Result<bool> {
+        self.registry.ask_to_release(id).await
+    }
+
+    async fn asked(&self, _: &[ClaimId]) -> Result<Vec<ClaimId>> {
+        Ok(Vec::new())
     }
 
     fn close(&self) {

@@ -18,22 +18,32 @@ use crate::config::Settings;
 use crate::error::ENGINE;
 use lockkeeper_core::engine::Address;
 use lockkeeper_core::engine::{Engine, QueueEngine, RaceEngine};
-use lockkeeper_core::{Abilities, Result};
+use lockkeeper_core::{Abilities, Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What each style can do.
 pub const STYLES: &[Abilities] = &[QUEUE, ROW, SESSION, ADVISORY];
 
-const QUEUE: Abilities = Abilities::new(ENGINE, "queue", "postgres://user@host/database").queue().push();
-const ROW: Abilities = Abilities::new(ENGINE, "row", "postgres://user@host/database?style=row");
+const QUEUE: Abilities =
+    Abilities::new(ENGINE, "queue", "postgres://user@host/database").queue().push().detach().ask();
+const ROW: Abilities =
+    Abilities::new(ENGINE, "row", "postgres://user@host/database?style=row").detach().ask();
 const SESSION: Abilities = Abilities::new(ENGINE, "session", "postgres://user@host/database?style=session")
     .push()
+    .ask()
     .crash_frees_at_once();
 const ADVISORY: Abilities =
     Abilities::new(ENGINE, "advisory", "postgres://user@host/database?style=advisory")
         .push()
+        .ask()
         .crash_frees_at_once();
+
+/// What those styles can do that work behind a transaction pooler (`pooler=transaction`).
+pub const POOLED: &[Abilities] = &[POOLED_QUEUE, ROW];
+
+const POOLED_QUEUE: Abilities =
+    Abilities::new(ENGINE, "queue", "postgres://user@host/database?pooler=transaction").queue().ask();
 
 /// How many connections a keeper opens at most to hold locks, or to wait for them, unless the URL says otherwise.
 fn connections(style: &str) -> usize {
@@ -45,13 +55,19 @@ fn connections(style: &str) -> usize {
 /// Cancel safety: dropping the future closes what was opened.
 ///
 /// # Errors
-/// [`Error::Invalid`](lockkeeper_core::Error::Invalid) for a bad parameter,
-/// [`Error::Engine`](lockkeeper_core::Error::Engine) when the server is not reachable, is a hot standby, does not allow what
+/// [`Error::Invalid`] for a bad parameter,
+/// [`Error::Engine`] when the server is not reachable, is a hot standby, does not allow what
 /// is needed or has tables of a newer release.
 pub async fn connect(mut address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
     let styles: Vec<&'static str> = STYLES.iter().map(|style| style.style).collect();
     let style = address.take_style(&styles)?;
     let settings = Arc::new(Settings::from_address(address, ttl, connections(style))?);
+    if settings.pooled && !POOLED.iter().any(|pooled| pooled.style == style) {
+        return Err(Error::invalid(format!(
+            "style={style} needs a session of its own, which a transaction pooler does not give: use style=queue or \
+             style=row, or connect to PostgreSQL itself without pooler=transaction"
+        )));
+    }
     // Open until the style has opened its own: a transaction pooler shows when there are two.
     let _first = schema::create(&settings, style).await?;
     Ok(match style {

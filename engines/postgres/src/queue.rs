@@ -1,38 +1,41 @@
 //! The queue style: a row per claim, and one function call for each of the seam's verbs.
 
-mod batch;
+pub(crate) mod batch;
 
-pub(crate) use self::batch::unknown;
+use self::batch::{Batched, Unanswered, runtime_ended};
 use self::batch::{Joining, Joins, Leaves, Leaving};
-use crate::QUEUE;
 use crate::config::Settings;
-use crate::connection::{Batched, Connection, Messages, Purpose, Unanswered, runtime_ended};
+use crate::connection::{Connection, Messages, Purpose};
 use crate::error::ENGINE;
 use crate::wake;
+use crate::{POOLED_QUEUE, QUEUE};
 use lockkeeper_core::engine::{
-    Ahead, Claim, ClaimId, Clock, Connections, Joined, Kept, Left, LockName, Place, Queue, Renewal,
+    Ahead, Attached, Claim, ClaimId, Clock, Connections, Joined, Kept, Left, LockName, Place, Queue, Renewal,
     background, grant,
 };
 use lockkeeper_core::{Abilities, Demand, Error, LockView, Result, Token};
 use lockkeeper_sql_common::{ClaimRow, Waiters, lock_views};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-const STATEMENTS: &[&str] = &[
-    "SELECT o_place, o_ahead, o_free_in_ms, o_ruling FROM lockkeeper_join($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+pub(crate) const STATEMENTS: &[&str] = &[
+    "SELECT o_place, o_ahead, o_free_in_ms, o_ruling FROM lockkeeper_join(\
+     $1::text, $2::text, $3::text, $4::bigint, $5::bigint, $6::bigint, $7::text, $8::text, $9::bigint)",
     include_str!("sql/queue_join_many.sql"),
-    "SELECT lockkeeper_leave($1, $2, $3)",
+    "SELECT lockkeeper_leave($1::text, $2::bigint, $3::text)",
     include_str!("sql/queue_leave_many.sql"),
     include_str!("sql/queue_keep.sql"),
     include_str!("sql/queue_look.sql"),
     "SELECT lockkeeper_sweep(name) FROM unnest($1::text[]) AS name",
-    "SELECT lockkeeper_shrink($1, $2, $3, $4, $5)",
+    "SELECT lockkeeper_shrink($1::text, $2::bigint, $3::text, $4::text, $5::bigint)",
     include_str!("sql/queue_list.sql"),
     "SELECT lockkeeper_clean(interval '1 day')",
+    "UPDATE lockkeeper_claims SET asked = true \
+     WHERE name = $1::text AND id = $2::text AND expires_at > clock_timestamp() RETURNING id",
 ];
 const JOIN: usize = 0;
 const JOIN_MANY: usize = 1;
@@ -44,6 +47,7 @@ pub(crate) const SWEEP: usize = 6;
 const SHRINK: usize = 7;
 const LIST: usize = 8;
 pub(crate) const CLEAN: usize = 9;
+const ASK: usize = 10;
 
 pub(crate) const RAISE_TOKENS: &str = "SELECT lockkeeper_raise_tokens();";
 
@@ -55,6 +59,7 @@ pub(crate) struct TableQueue {
     connections: Arc<Connections<QueueConnection>>,
     waiters: Arc<Waiters>,
     unanswered: Unanswered<QueueConnection>,
+    abilities: Abilities,
 }
 
 impl TableQueue {
@@ -62,15 +67,19 @@ impl TableQueue {
     pub(crate) async fn open(settings: Arc<Settings>) -> Result<Self> {
         let (sender, messages) = tokio::sync::mpsc::unbounded_channel();
         let channel: Arc<str> = format!("lockkeeper_{}", ClaimId::random()).into();
-        let waiters = Arc::new(Waiters::new(settings.limits.look));
+        let (is_pooled, look) = (settings.pooled, settings.limits.look);
+        let waiters = Arc::new(if is_pooled { Waiters::polling() } else { Waiters::new(look) });
         let connections = Arc::new(Connections::new(move || {
-            open(Arc::clone(&settings), Arc::clone(&channel), Some(sender.clone()))
+            // Behind a pooler nobody can listen.
+            let messages = (!settings.pooled).then(|| sender.clone());
+            open(Arc::clone(&settings), Arc::clone(&channel), messages)
         }));
         connections.background().await?;
         background::handle().spawn(wake::listen(messages, Arc::clone(&connections), Arc::clone(&waiters)));
         background::handle().spawn(wake::look_after(Arc::clone(&connections), Arc::clone(&waiters)));
         background::handle().spawn(wake::clean(Arc::clone(&connections), Arc::clone(&waiters)));
-        Ok(Self { connections, waiters, unanswered: Unanswered::default() })
+        let abilities = if is_pooled { POOLED_QUEUE } else { QUEUE };
+        Ok(Self { connections, waiters, unanswered: Unanswered::default(), abilities })
     }
 
     /// The claim's place, or 0 if it is not known: another process's claim, or one whose join was not answered.
@@ -97,6 +106,7 @@ impl TableQueue {
             }
         };
         self.waiters.forget(id);
+        self.waiters.left(name);
         Ok(left)
     }
 
@@ -129,11 +139,11 @@ pub(crate) async fn open_table(
         start: RAISE_TOKENS.into(),
         ..Purpose::default()
     };
-    if let Some((channel, messages)) = listens
+    if let Some((channel, Some(messages))) = listens
         && is_background
     {
         purpose.start += &format!("LISTEN {channel};");
-        purpose.messages = messages;
+        purpose.messages = Some(messages);
     }
     Connection::open(settings, &purpose, limit).await.map(Arc::new)
 }
@@ -148,7 +158,7 @@ pub(crate) fn milliseconds(time: Duration) -> i64 {
 
 impl Queue for TableQueue {
     fn abilities(&self) -> Abilities {
-        QUEUE
+        self.abilities
     }
 
     fn clock(&self) -> Clock {
@@ -189,11 +199,26 @@ impl Queue for TableQueue {
         let places: Vec<i64> = renewals.iter().map(|renewal| self.place_of(renewal.claim.id)).collect();
         let ids: Vec<String> = renewals.iter().map(|renewal| renewal.claim.id.to_string()).collect();
         let ttls: Vec<i64> = renewals.iter().map(|renewal| milliseconds(renewal.ttl)).collect();
+        let held: Vec<Option<i64>> =
+            renewals.iter().map(|renewal| renewal.held_for.map(milliseconds)).collect();
         let connection = self.connections.background().await?;
-        let rows = connection.connection.rows(KEEP, &[&names, &places, &ids, &ttls], "renew").await?;
-        let kept: HashSet<&str> = rows.iter().map(|row| row.get(0)).collect();
-        let dead = renewals.iter().zip(&ids).filter(|(_, id)| !kept.contains(id.as_str()));
-        Ok(Kept { dead: dead.map(|(renewal, _)| renewal.claim.id).collect(), as_of: None })
+        let rows = connection.connection.rows(KEEP, &[&names, &places, &ids, &ttls, &held], "renew").await?;
+        Ok(kept(renewals, &rows))
+    }
+
+    async fn attach(&self, renewal: &Renewal, token: Token) -> Result<Option<Attached>> {
+        // The place is the token, and renewals go by it.
+        self.waiters.enter(&renewal.claim).place.store(token.0, SeqCst);
+        let kept = self.keep(std::slice::from_ref(renewal)).await;
+        let attached = kept.map(|kept| Attached::by_renewal(&kept));
+        if !matches!(attached, Ok(Some(_))) {
+            self.waiters.forget(renewal.claim.id);
+        }
+        attached
+    }
+
+    fn detached(&self, claim: &Claim) {
+        self.waiters.forget(claim.id);
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
@@ -221,6 +246,13 @@ impl Queue for TableQueue {
         self.remove(name, id).await
     }
 
+    async fn ask(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        let connection = self.connections.foreground().await?;
+        let (name, id) = (name.as_str(), id.to_string());
+        let rows = connection.connection.rows(ASK, &[&name, &id], "ask a holder to release").await?;
+        Ok(!rows.is_empty())
+    }
+
     async fn close(&self) {
         self.close();
     }
@@ -232,6 +264,19 @@ impl Drop for TableQueue {
     }
 }
 
+/// What became of a renewal that returned these rows: the claims that are there, and whether somebody asks for each.
+pub(crate) fn kept(renewals: &[Renewal], rows: &[Row]) -> Kept {
+    let found: HashMap<&str, bool> = rows.iter().map(|row| (row.get(0), row.get("asked"))).collect();
+    let mut kept = Kept::default();
+    for id in renewals.iter().map(|renewal| renewal.claim.id) {
+        match found.get(id.hex().as_str()) {
+            Some(asked) => kept.asked.extend(asked.then_some(id)),
+            None => kept.dead.push(id),
+        }
+    }
+    kept
+}
+
 fn claim_row(row: &Row) -> ClaimRow {
     ClaimRow {
         name: row.get("name"),
@@ -240,6 +285,7 @@ fn claim_row(row: &Row) -> ClaimRow {
         holder: row.get("holder"),
         token: row.get("place"),
         age_ms: row.get("age_ms"),
+        held_ms: row.get("held_ms"),
         left_ms: row.get("left_ms"),
     }
 }

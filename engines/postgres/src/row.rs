@@ -5,8 +5,9 @@ mod batch;
 use self::batch::{Frees, Leaving, Outcome, Takes, Taking};
 use crate::ROW;
 use crate::config::Settings;
-use crate::connection::{Batched, Connection, Unanswered, runtime_ended};
-use crate::queue::{milliseconds, open_table};
+use crate::connection::Connection;
+use crate::queue::batch::{Batched, Unanswered, runtime_ended};
+use crate::queue::{kept, milliseconds, open_table};
 use futures_util::future::try_join_all;
 use lockkeeper_core::engine::{
     Answer, Claim, ClaimId, Clock, Connections, Grant, Kept, Left, LockName, Race, Renewal, background,
@@ -18,9 +19,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::Row;
 
-const STATEMENTS: &[&str] = &[
+pub(crate) const STATEMENTS: &[&str] = &[
     include_str!("sql/row_take.sql"),
-    "DELETE FROM lockkeeper_rows WHERE name = $1 AND id = $2 RETURNING name",
+    "DELETE FROM lockkeeper_rows WHERE name = $1::text AND id = $2::text RETURNING name",
     include_str!("sql/row_keep.sql"),
     include_str!("sql/row_list.sql"),
     include_str!("sql/row_clean.sql"),
@@ -28,6 +29,8 @@ const STATEMENTS: &[&str] = &[
     include_str!("sql/row_held.sql"),
     include_str!("sql/row_take_many.sql"),
     include_str!("sql/row_free_many.sql"),
+    "UPDATE lockkeeper_rows SET asked = $2::text \
+     WHERE name = $1::text AND id = $2 AND expires_at > clock_timestamp() RETURNING id",
 ];
 const TAKE: usize = 0;
 const FREE: usize = 1;
@@ -38,6 +41,7 @@ const LOOK: usize = 5;
 const HELD: usize = 6;
 const TAKE_MANY: usize = 7;
 const FREE_MANY: usize = 8;
+const ASK: usize = 9;
 
 /// How often rows that expired long ago are removed.
 const CLEAN_EVERY: Duration = Duration::from_secs(3600);
@@ -136,14 +140,12 @@ async fn clean(connections: std::sync::Weak<Connections<RowConnection>>) {
 }
 
 /// Renews some, and says which of them are dead.
-async fn keep(connection: &Connection, renewals: &[Renewal]) -> Result<Vec<ClaimId>> {
+async fn keep(connection: &Connection, renewals: &[Renewal]) -> Result<Kept> {
     let names: Vec<&str> = renewals.iter().map(|renewal| renewal.claim.name.as_str()).collect();
     let ids: Vec<String> = renewals.iter().map(|renewal| renewal.claim.id.to_string()).collect();
     let ttls: Vec<i64> = renewals.iter().map(|renewal| milliseconds(renewal.ttl)).collect();
     let rows = connection.rows(KEEP, &[&names, &ids, &ttls], "renew").await?;
-    let kept: HashSet<&str> = rows.iter().map(|row| row.get(0)).collect();
-    let dead = renewals.iter().zip(&ids).filter(|(_, id)| !kept.contains(id.as_str()));
-    Ok(dead.map(|(renewal, _)| renewal.claim.id).collect())
+    Ok(kept(renewals, &rows))
 }
 
 fn thread() -> String {
@@ -199,7 +201,12 @@ impl Race for Rows {
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
         let connection = self.connections.background().await?;
         let all = renewals.chunks(KEEP_AT_MOST).map(|some| keep(&connection.connection, some));
-        Ok(Kept { dead: try_join_all(all).await?.concat(), as_of: None })
+        let mut kept = Kept::default();
+        for some in try_join_all(all).await? {
+            kept.dead.extend(some.dead);
+            kept.asked.extend(some.asked);
+        }
+        Ok(kept)
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
@@ -216,6 +223,13 @@ impl Race for Rows {
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
         self.free(name, id).await
+    }
+
+    async fn ask(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        let connection = self.connections.foreground().await?;
+        let (name, id) = (name.as_str(), id.to_string());
+        let rows = connection.connection.rows(ASK, &[&name, &id], "ask a holder to release").await?;
+        Ok(!rows.is_empty())
     }
 
     async fn close(&self) {
@@ -239,6 +253,7 @@ fn claim_row(row: &Row) -> ClaimRow {
         holder: holder.encode(),
         token: row.get("token"),
         age_ms: row.get("age_ms"),
+        held_ms: None,
         left_ms: row.get("left_ms"),
     }
 }

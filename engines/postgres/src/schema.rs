@@ -12,7 +12,7 @@ use tokio_postgres::error::SqlState;
 /// The version of what this program needs. Without a version in the database, its tables are those of 0.1.0 or missing.
 macro_rules! version {
     () => {
-        2
+        3
     };
 }
 const VERSION: i64 = version!();
@@ -46,8 +46,7 @@ pub fn schema(style: &str) -> &'static str {
     }
 }
 
-const STATEMENTS: &[&str] = &["SELECT to_regclass('lockkeeper_schema') IS NOT NULL"];
-const IS_THERE: usize = 0;
+const IS_THERE: &str = "SELECT to_regclass('lockkeeper_schema')";
 const DOING: &str = "create the tables";
 
 /// Creates or migrates the style's tables and functions, unless they are of this version: then no right to create is needed.
@@ -55,7 +54,7 @@ pub(crate) async fn create(settings: &Arc<Settings>, style: &'static str) -> Res
     let settings = Arc::clone(settings);
     // In the background, where the caller's runtime does not matter.
     let created = background::handle().spawn(async move {
-        let purpose = Purpose { statements: STATEMENTS, ..Purpose::default() };
+        let purpose = Purpose { bare: true, ..Purpose::default() };
         let connection = Connection::open(&settings, &purpose, settings.limits.connect).await?;
         if found(&connection, style).await? == Schema::Outdated {
             update(&connection, &settings, style).await?;
@@ -67,10 +66,11 @@ pub(crate) async fn create(settings: &Arc<Settings>, style: &'static str) -> Res
 
 async fn found(connection: &Connection, style: &'static str) -> Result<Schema> {
     let mut version = None;
-    if connection.row(IS_THERE, &[], "look for the tables").await?.get(0) {
-        version = connection
-            .value(&format!("SELECT version FROM lockkeeper_schema WHERE style = '{style}'"))
+    if connection.text(IS_THERE).await?.is_some() {
+        let found = connection
+            .text(&format!("SELECT version FROM lockkeeper_schema WHERE style = '{style}'"))
             .await?;
+        version = found.and_then(|version| version.parse().ok());
     }
     Schema::compare(ENGINE, version, VERSION)
 }
@@ -79,7 +79,8 @@ async fn found(connection: &Connection, style: &'static str) -> Result<Schema> {
 async fn update(connection: &Connection, settings: &Settings, style: &'static str) -> Result<()> {
     let limit = settings.limits.connect;
     let begin = format!(
-        "BEGIN; SET LOCAL statement_timeout = {0}; SET LOCAL lock_timeout = {0}; \
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL transaction_read_only = off; \
+         SET LOCAL statement_timeout = {0}; SET LOCAL lock_timeout = {0}; \
          SELECT pg_advisory_xact_lock(hashtextextended('lockkeeper schema', 0))",
         limit.as_millis()
     );

@@ -7,7 +7,7 @@ use crate::connection::{self, Message, Purpose};
 use crate::wake::reconnect;
 use lockkeeper_core::engine::{ClaimId, Clock, Connections, LockName, background};
 use lockkeeper_core::{Holder, LockView, Result};
-use lockkeeper_sql_common::{ClaimRow, Connection, Hold, Holds, lock_views};
+use lockkeeper_sql_common::{ClaimRow, Connection, Hold, Holds, foreign_lock, lock_views};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -20,6 +20,7 @@ const STATEMENTS: &[&str] = &[
     include_str!("sql/view_active.sql"),
     include_str!("sql/view_cancel.sql"),
     include_str!("sql/view_terminate.sql"),
+    include_str!("sql/view_foreign.sql"),
     "SELECT lockkeeper_session_clean(interval '1 day')",
 ];
 const ASK: usize = 0;
@@ -27,7 +28,8 @@ const REPLY: usize = 1;
 const ACTIVE: usize = 2;
 const CANCEL: usize = 3;
 const TERMINATE: usize = 4;
-const CLEAN: usize = 5;
+const FOREIGN: usize = 5;
+const CLEAN: usize = 6;
 
 /// How long a reply may take; slower keepers are left out.
 const TIMEOUT: Duration = Duration::from_millis(1500);
@@ -42,6 +44,8 @@ pub(crate) struct Registry {
     number: i64,
     own_channel: String,
     requests: Mutex<HashMap<String, UnboundedSender<String>>>,
+    /// Whether other programs can have the locks.
+    has_foreign: bool,
     closed: AtomicBool,
 }
 
@@ -64,6 +68,7 @@ impl Registry {
                 "LISTEN {channel}; LISTEN {own_channel}; SELECT pg_advisory_lock_shared(1819046763, {number})"
             ),
             messages: Some(sender),
+            ..Purpose::default()
         };
         let settings = Arc::clone(settings);
         let connections = Connections::new(move || {
@@ -72,7 +77,9 @@ impl Registry {
         });
         connections.background().await?;
         let (requests, closed) = (Mutex::default(), AtomicBool::new(false));
-        let registry = Arc::new(Self { connections, channel, number, own_channel, requests, closed });
+        let has_foreign = style == "advisory";
+        let registry =
+            Arc::new(Self { connections, channel, number, own_channel, requests, has_foreign, closed });
         background::handle().spawn(listen(Arc::clone(&registry), messages, Arc::clone(holds)));
         if cleans {
             background::handle().spawn(clean(Arc::downgrade(&registry)));
@@ -117,14 +124,37 @@ impl Registry {
         rows.retain(|row| row.name.starts_with(prefix));
         rows.sort_by(|one, other| (&one.name, one.token).cmp(&(&other.name, other.token)));
         let mut locks = lock_views(rows);
+        // The name that an operator asks for comes first.
+        if self.has_foreign
+            && locks.first().is_none_or(|lock| lock.name != prefix)
+            && let Some(foreign) = self.foreign(prefix).await?
+        {
+            locks.insert(0, foreign);
+        }
         locks.truncate(at_most);
         Ok(locks)
+    }
+
+    /// The lock of this name, if a session that is no keeper's has it.
+    async fn foreign(&self, name: &str) -> Result<Option<LockView>> {
+        let connection = self.connections.background().await?;
+        let rows = connection.rows(FOREIGN, &[&name], "look for another program").await?;
+        Ok(rows.first().map(|row| {
+            let pid = row.get::<_, i32>("pid").unsigned_abs();
+            foreign_lock(name, pid.into(), Holder { text: row.get("who"), host: row.get("host"), pid })
+        }))
     }
 
     /// Has the holder let go.
     pub(crate) async fn evict(&self, id: ClaimId) -> Result<bool> {
         let lines = self.ask(&format!("evict\t{id}"), "evict a claim").await?;
         Ok(lines.iter().any(|line| line == "evicted"))
+    }
+
+    /// Has the holder told that somebody asks for its hold.
+    pub(crate) async fn ask_to_release(&self, id: ClaimId) -> Result<bool> {
+        let lines = self.ask(&format!("ask\t{id}"), "ask a holder to release").await?;
+        Ok(lines.iter().any(|line| line == "asked"))
     }
 
     /// Whether the process is executing a statement.
@@ -219,6 +249,11 @@ async fn reply<C: Connection>(request: &str, holds: &Holds<C>) -> Vec<String> {
             }
             Vec::new()
         }
+        Some(("ask", id)) => {
+            let mut found = live.filter(|(_, hold)| hold.id.to_string() == id);
+            let is_asked = found.any(|(name, hold)| holds.ask(name, hold.id));
+            if is_asked { vec!["asked".into()] } else { Vec::new() }
+        }
         _ => live.map(|(name, hold)| write_hold(name, hold)).collect(),
     }
 }
@@ -238,6 +273,7 @@ fn read_hold(line: &str) -> Option<ClaimRow> {
         id: next()?.into(),
         token: next()?.parse().ok()?,
         age_ms: next()?.parse().ok()?,
+        held_ms: None,
         left_ms: next()?.parse().ok(),
         holder: Holder::decode(next()?).encode(),
         demand: "exclusive".into(),

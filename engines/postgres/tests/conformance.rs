@@ -1,5 +1,6 @@
-//! The whole suite on every style, without and with TLS.
+//! The whole suite on every style, without and with TLS, and through a transaction pooler on those that can.
 
+use lockkeeper::Abilities;
 use lockkeeper_conformance::{Program, Subject, Suite};
 use lockkeeper_testkit::Postgres;
 use std::process::ExitCode;
@@ -10,11 +11,7 @@ const ROOM: &str = "max_connections=900";
 fn main() -> ExitCode {
     let mut program = Program::new();
     for abilities in lockkeeper_postgres::STYLES {
-        let style = abilities.style;
-        let suite = Suite::new(*abilities).cannot(
-            "tokens::grow_after_a_restart",
-            "the cases share a server; engine/restart.rs has its own",
-        );
+        let (style, suite) = (abilities.style, suite(*abilities));
         program = program
             .suite(style, suite.clone(), move || {
                 let server = Postgres::start_with(&[ROOM]);
@@ -27,7 +24,21 @@ fn main() -> ExitCode {
                 subject(server, url)
             });
     }
+    for abilities in lockkeeper_postgres::POOLED {
+        let style = abilities.style;
+        program = program.pooler(style, suite(*abilities), move || {
+            let server = Postgres::start_with(&[ROOM]);
+            let pooler = server.pooler("transaction");
+            let url = format!("{}?style={style}&pooler=transaction", pooler.url());
+            subject(server, url).keep(pooler)
+        });
+    }
     program.run()
+}
+
+fn suite(abilities: Abilities) -> Suite {
+    Suite::new(abilities)
+        .cannot("tokens::grow_after_a_restart", "the cases share a server; engine/restart.rs has its own")
 }
 
 fn subject(server: Postgres, url: String) -> Subject {

@@ -4,7 +4,11 @@
 mod cases;
 #[path = "../../../crates/conformance/cases/leaving.rs"]
 mod leaving;
+#[path = "../../../crates/conformance/cases/passwords.rs"]
+mod passwords;
 
+#[path = "engine/access.rs"]
+mod access;
 #[path = "engine/advisory.rs"]
 mod advisory;
 #[path = "engine/batches.rs"]

@@ -7,7 +7,7 @@ use lockkeeper_core::engine::{ClaimId, grant};
 use rusqlite::Connection;
 
 const LOOK: &str =
-    "SELECT place, id, demand, wake, expires_at FROM lockkeeper_claims WHERE lock = ?1 ORDER BY place";
+    "SELECT place, id, demand, wake, expires_at, asked FROM lockkeeper_claims WHERE lock = ?1 ORDER BY place";
 
 /// One claim in a queue.
 #[derive(Debug, Clone)]
@@ -17,6 +17,8 @@ pub(crate) struct ClaimRow {
     pub(crate) demand: Demand,
     pub(crate) wake: String,
     pub(crate) expires_at: i64,
+    /// Somebody asks for it to be released.
+    pub(crate) asked: bool,
 }
 
 impl ClaimRow {
@@ -49,6 +51,7 @@ impl Claims {
                 demand: parsed(row, 2)?,
                 wake: row.get(3)?,
                 expires_at: row.get(4)?,
+                asked: row.get(5)?,
             });
         }
         Ok(Self(claims))
@@ -118,6 +121,7 @@ mod tests {
             demand: demand.parse().unwrap(),
             wake: String::new(),
             expires_at: 0,
+            asked: false,
         };
         Claims(demands.iter().enumerate().map(claim).collect())
     }

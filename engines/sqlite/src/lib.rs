@@ -25,8 +25,9 @@ use std::time::Duration;
 pub const STYLES: &[Abilities] = &[QUEUE, ROW];
 
 const QUEUE: Abilities =
-    Abilities::new("sqlite", "queue", "sqlite:/path/to/locks.db").queue().push().one_machine();
-const ROW: Abilities = Abilities::new("sqlite", "row", "sqlite:/path/to/locks.db?style=row").one_machine();
+    Abilities::new("sqlite", "queue", "sqlite:/path/to/locks.db").queue().push().detach().ask().one_machine();
+const ROW: Abilities =
+    Abilities::new("sqlite", "row", "sqlite:/path/to/locks.db?style=row").detach().ask().one_machine();
 
 /// The statements that make a style's tables, as [`connect`] runs them; empty for an unknown style.
 ///

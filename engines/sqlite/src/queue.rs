@@ -24,7 +24,10 @@ use std::time::Duration;
 pub(crate) const SCHEMA: Schema = Schema {
     style: "queue",
     create: include_str!("sql/queue.sql"),
-    steps: &["ALTER TABLE lockkeeper_claims ADD COLUMN granted_at INTEGER"],
+    steps: &[
+        "ALTER TABLE lockkeeper_claims ADD COLUMN granted_at INTEGER",
+        "ALTER TABLE lockkeeper_claims ADD COLUMN asked INTEGER NOT NULL DEFAULT 0",
+    ],
     forget_all: "DELETE FROM lockkeeper_claims",
 };
 
@@ -32,6 +35,7 @@ const JOIN: &str = include_str!("sql/join.sql");
 const REMOVE: &str = "DELETE FROM lockkeeper_claims WHERE lock = ?1 AND place = ?2";
 const KEEP: &str = "UPDATE lockkeeper_claims SET expires_at = ?1 WHERE lock = ?2 AND place = ?3";
 const SHRINK: &str = "UPDATE lockkeeper_claims SET demand = ?1 WHERE lock = ?2 AND place = ?3";
+const ASK: &str = "UPDATE lockkeeper_claims SET asked = 1 WHERE lock = ?1 AND id = ?2 AND expires_at > ?3";
 const GRANT: &str = "UPDATE lockkeeper_claims SET granted_at = ?1 WHERE lock = ?2 AND place = ?3";
 /// Locks with claims that have expired.
 const ABANDONED: &str = "SELECT DISTINCT lock FROM lockkeeper_claims WHERE expires_at <= ?1 LIMIT 1000";
@@ -288,15 +292,15 @@ fn shrink(
     Ok(true)
 }
 
-fn keep(connection: &Connection, time: &Time, renewals: &[Renewal]) -> Sql<Vec<ClaimId>> {
+fn keep(connection: &Connection, time: &Time, renewals: &[Renewal], wakeups: &mut Vec<Wakeup>) -> Sql<Kept> {
     // Read after the transaction has begun: a time read before might be older than somebody's look, and revive a claim
     // whose successor holds (Law 2).
     let now = time.now();
     let mut keep = connection.prepare_cached(KEEP)?;
-    let mut dead = Vec::new();
+    let mut kept = Kept::default();
     // Each queue is read once, however many of our claims stand in it.
     let mut queues: HashMap<&str, HashMap<ClaimId, ClaimRow>> = HashMap::new();
-    for Renewal { claim, ttl } in renewals {
+    for Renewal { claim, ttl, outlives, .. } in renewals {
         let lock = claim.name.as_str();
         let queue = match queues.entry(lock) {
             Entry::Occupied(known) => known.into_mut(),
@@ -306,11 +310,20 @@ fn keep(connection: &Connection, time: &Time, renewals: &[Renewal]) -> Sql<Vec<C
             }
         };
         match queue.get(&claim.id).filter(|row| row.expires_at > now) {
-            Some(row) => drop(keep.execute((now.saturating_add(nanos(*ttl)), lock, row.place))?),
-            None => dead.push(claim.id),
+            Some(row) => {
+                let expires_at = now.saturating_add(nanos(*ttl));
+                keep.execute((expires_at, lock, row.place))?;
+                kept.asked.extend(row.asked.then_some(claim.id));
+                if expires_at < row.expires_at && !outlives.is_zero() {
+                    // A hold is detached for less than was left: those that wait sleep until it would have expired.
+                    wakeups
+                        .extend(queue.values().filter(|other| other.place > row.place).map(ClaimRow::wakeup));
+                }
+            }
+            None => kept.dead.push(claim.id),
         }
     }
-    Ok(dead)
+    Ok(kept)
 }
 
 fn clean(connection: &Connection, shared: &Shared, wakeups: &mut Vec<Wakeup>) -> Sql<()> {
@@ -370,13 +383,15 @@ impl Queue for SqliteQueue {
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
         let shortest = renewals.iter().map(|renewal| renewal.claim.ttl).min().unwrap_or(LIMIT);
         let renewals = renewals.to_vec();
-        let dead =
-            self.database.request("renew", shortest / 4, Kind::Transaction, move |connection, shared, _| {
-                keep(connection, &shared.time, &renewals)
-            });
-        let dead = dead.await?;
+        let kept = self.database.request(
+            "renew",
+            shortest / 4,
+            Kind::Transaction,
+            move |connection, shared, wakeups| keep(connection, &shared.time, &renewals, wakeups),
+        );
+        let kept = kept.await?;
         self.clean();
-        Ok(Kept { dead, as_of: None })
+        Ok(kept)
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
@@ -404,6 +419,20 @@ impl Queue for SqliteQueue {
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
         Ok(self.remove("evict a claim", LIMIT, name, id).await? == Left::Left)
+    }
+
+    async fn ask(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        let name = name.clone();
+        let asked = self.database.request(
+            "ask a holder to release",
+            LIMIT,
+            Kind::Statement,
+            move |connection, shared, _| {
+                let row = (name.as_str(), id.to_string(), shared.time.now());
+                Ok(connection.prepare_cached(ASK)?.execute(row)? > 0)
+            },
+        );
+        asked.await
     }
 
     async fn close(&self) {

@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(crate) const SCHEMA: Schema = Schema {
     style: "row",
     create: include_str!("sql/row.sql"),
-    steps: &[],
+    steps: &["ALTER TABLE lockkeeper_rows ADD COLUMN asked INTEGER NOT NULL DEFAULT 0"],
     forget_all: "DELETE FROM lockkeeper_rows",
 };
 
@@ -25,8 +25,9 @@ const LOOK: &str = "SELECT id, token, expires_at FROM lockkeeper_rows WHERE lock
 const ATTEMPT: &str = include_str!("sql/attempt.sql");
 const REMOVE: &str = "DELETE FROM lockkeeper_rows WHERE lock = ?1";
 /// Law 2: an expired row is not found, so it is never revived.
-const KEEP: &str =
-    "UPDATE lockkeeper_rows SET expires_at = ?1 WHERE lock = ?2 AND id = ?3 AND expires_at > ?4";
+const KEEP: &str = "UPDATE lockkeeper_rows SET expires_at = ?1 WHERE lock = ?2 AND id = ?3 AND expires_at > ?4 \
+     RETURNING asked";
+const ASK: &str = "UPDATE lockkeeper_rows SET asked = 1 WHERE lock = ?1 AND id = ?2 AND expires_at > ?3";
 /// Only the claim's own row (Q7), and only if it is still alive.
 const LEAVE: &str = "DELETE FROM lockkeeper_rows WHERE lock = ?1 AND id = ?2 AND expires_at > ?3";
 const CLEAN: &str = "DELETE FROM lockkeeper_rows WHERE expires_at <= ?1";
@@ -170,19 +171,20 @@ fn remove(connection: &Connection, time: &Time, lock: &str, id: &str) -> Sql<boo
     Ok(false)
 }
 
-fn keep(connection: &Connection, time: &Time, renewals: &[Renewal]) -> Sql<Vec<ClaimId>> {
+fn keep(connection: &Connection, time: &Time, renewals: &[Renewal]) -> Sql<Kept> {
     // Read after the transaction has begun: a time read before might be older than somebody's attempt, and revive a
     // row whose successor holds (Law 2).
     let now = time.now();
     let mut keep = connection.prepare_cached(KEEP)?;
-    let mut dead = Vec::new();
-    for Renewal { claim, ttl } in renewals {
-        let expires_at = now.saturating_add(nanos(*ttl));
-        if keep.execute((expires_at, claim.name.as_str(), claim.id.to_string(), now))? == 0 {
-            dead.push(claim.id);
+    let mut kept = Kept::default();
+    for Renewal { claim, ttl, .. } in renewals {
+        let row = (now.saturating_add(nanos(*ttl)), claim.name.as_str(), claim.id.to_string(), now);
+        match keep.query_row(row, |row| row.get::<_, bool>(0)).optional()? {
+            Some(asked) => kept.asked.extend(asked.then_some(claim.id)),
+            None => kept.dead.push(claim.id),
         }
     }
-    Ok(dead)
+    Ok(kept)
 }
 
 /// The calling thread as shown to operators: its name, or its number.
@@ -224,13 +226,13 @@ impl Race for SqliteRows {
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
         let shortest = renewals.iter().map(|renewal| renewal.claim.ttl).min().unwrap_or(LIMIT);
         let renewals = renewals.to_vec();
-        let dead =
+        let kept =
             self.database.request("renew", shortest / 4, Kind::Transaction, move |connection, shared, _| {
                 keep(connection, &shared.time, &renewals)
             });
-        let dead = dead.await?;
+        let kept = kept.await?;
         self.clean();
-        Ok(Kept { dead, as_of: None })
+        Ok(kept)
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
@@ -247,6 +249,20 @@ impl Race for SqliteRows {
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
         Ok(self.remove("evict a claim", LIMIT, name, id).await? == Left::Left)
+    }
+
+    async fn ask(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        let name = name.clone();
+        let asked = self.database.request(
+            "ask a holder to release",
+            LIMIT,
+            Kind::Statement,
+            move |connection, shared, _| {
+                let row = (name.as_str(), id.to_string(), shared.time.now());
+                Ok(connection.prepare_cached(ASK)?.execute(row)? > 0)
+            },
+        );
+        asked.await
     }
 
     async fn close(&self) {}

@@ -7,7 +7,7 @@ use lockkeeper_core::{ClaimView, Demand, Holder, LockView, Standing, Token};
 use rusqlite::Connection;
 
 /// Every claim from this name on, by lock and place.
-const QUEUES: &str = "SELECT lock, place, id, demand, who, host, pid, joined_at, expires_at \
+const QUEUES: &str = "SELECT lock, place, id, demand, who, host, pid, joined_at, expires_at, granted_at \
                       FROM lockkeeper_claims WHERE lock >= ?1 ORDER BY lock, place";
 const ROWS: &str = "SELECT lock, token, id, who, host, pid, locked_at, expires_at \
                     FROM lockkeeper_rows WHERE lock >= ?1 ORDER BY lock";
@@ -46,6 +46,7 @@ pub(crate) fn queues(
                 holder: Holder { text: row.get(4)?, host: row.get(5)?, pid: row.get(6)? },
                 token: Some(Token(row.get::<_, i64>(1)?.unsigned_abs())),
                 age: Some(between(row.get(7)?, now)),
+                held_for: row.get::<_, Option<i64>>(9)?.map(|granted_at| between(granted_at, now)),
                 ttl_left: Some(between(now, expires_at)),
                 foreign: false,
             });
@@ -76,6 +77,7 @@ pub(crate) fn rows(connection: &Connection, time: &Time, prefix: &str, at_most: 
             holder: Holder { text: row.get(3)?, host: row.get(4)?, pid: row.get(5)? },
             token: Some(Token(row.get::<_, i64>(1)?.unsigned_abs())),
             age: Some(between(row.get(6)?, now)),
+            held_for: None,
             ttl_left: Some(between(now, expires_at)),
             foreign: false,
         };

@@ -41,6 +41,10 @@ pub(crate) struct Record {
     pub(crate) leaving: bool,
     /// Paths of the nodes it waits for, as of its last look.
     pub(crate) blockers: Vec<String>,
+    /// When it was granted, once its keeper has said so.
+    granted_at: Option<Moment>,
+    /// The node whose data says since when the claim holds, by the transaction that made it.
+    noted: Option<i64>,
     /// When it lapses unless its keeper renews it.
     lapses_at: Moment,
 }
@@ -82,6 +86,8 @@ impl Claims {
             moving: false,
             leaving: false,
             blockers: Vec::new(),
+            granted_at: None,
+            noted: None,
             lapses_at: Moment::NEVER,
         });
         if record.session != session {
@@ -134,6 +140,21 @@ impl Claims {
         if let Some(record) = self.records().get_mut(&id) {
             record.lapses_at = Clock::Boot.now().plus(ttl);
         }
+    }
+
+    /// The claim was granted this long ago: its node, if its data is to say so and does not yet.
+    pub(crate) fn granted(&self, id: ClaimId, held_for: Duration) -> Option<Node> {
+        let mut records = self.records();
+        let record = records.get_mut(&id)?;
+        record.granted_at.get_or_insert(Clock::Boot.now().minus(held_for));
+        let node = record.node.clone().filter(|node| !record.moving && record.noted != Some(node.czxid))?;
+        record.noted = Some(node.czxid);
+        Some(node)
+    }
+
+    /// How long ago the claim was granted, if its keeper has said so.
+    pub(crate) fn held_for(&self, id: ClaimId) -> Option<Duration> {
+        Some(Clock::Boot.now().since(self.records().get(&id)?.granted_at?))
     }
 
     /// The claims whose keeper has not renewed them in time.

@@ -3,7 +3,7 @@
 
 use crate::batch::{self, What, Write, Writes, Written};
 use crate::claims::{Claims, Node};
-use crate::error::{RequestError, code};
+use crate::error::{RequestError, Retries, code};
 use crate::keys;
 use crate::protocol::{self, Mode, Request, Stat, Step};
 use crate::session::{Session, Sessions};
@@ -15,6 +15,10 @@ use std::time::Duration;
 
 /// How often a lock's directory may vanish under our hands: the server removes it when it is empty.
 pub(crate) const DIRECTORY_TRIES: usize = 5;
+
+/// The directory of requests to release: a node for each claim that somebody asks for, which lives as long as the session of the
+/// one who asks. It is mostly empty or missing, so that every renewal can list it.
+const ASKS: &str = "lockkeeper-asks";
 
 /// The sessions and claims of one engine.
 #[derive(Debug)]
@@ -85,7 +89,11 @@ impl Client {
         }
         let timeout = self.sessions.timeout();
         let mut dead = self.of_other_sessions(&session, renewals);
-        match self.evicted(&session, renewals, timeout / 18).await {
+        let (evicted, asked) = tokio::join!(
+            self.evicted(&session, renewals, timeout / 18),
+            self.asked(&session, renewals, timeout / 18)
+        );
+        match evicted {
             Ok(evicted) => dead.extend(evicted),
             Err(RequestError::Expired | RequestError::AuthFailed) => return Ok(all_dead(renewals)),
             // An eviction that is not seen now is seen by the next renewal.
@@ -94,7 +102,39 @@ impl Client {
         let recently = Clock::Boot.now().minus(timeout / 3);
         let silent = || RequestError::Unknown("the leader has not replied lately".into()).into_error("renew");
         let as_of = session.alive_as_of().filter(|alive| *alive >= recently).ok_or_else(silent)?;
-        Ok(Kept { dead, as_of: Some(as_of) })
+        Ok(Kept { dead, as_of: Some(as_of), asked })
+    }
+
+    fn asks(&self) -> String {
+        keys::directory(&self.sessions.settings().chroot, ASKS)
+    }
+
+    /// Asks for a claim to be released, for as long as this session lives.
+    pub(crate) async fn ask(&self, id: ClaimId) -> Result<()> {
+        let mut tries = Retries::few();
+        loop {
+            match self.ask_once(id).await {
+                Err(RequestError::Refused(code::NODE_EXISTS)) => return Ok(()),
+                // The server removes an empty directory.
+                Err(error) if tries.again_after(&error) => {}
+                asked => return asked.map_err(|error| error.into_error("ask a holder to release")),
+            }
+        }
+    }
+
+    async fn ask_once(&self, id: ClaimId) -> Result<(), RequestError> {
+        let (session, directory) = (self.sessions.usable().await?, self.asks());
+        self.make_parents(&session, &directory).await?;
+        let (path, acl) = (format!("{directory}/{id}"), &self.sessions.settings().acl);
+        let step = Step::Create { path: &path, data: &[], acl, mode: Mode::Ephemeral };
+        session.multi(&[step], self.limit()).await.map(drop)
+    }
+
+    /// Which of these claims somebody asks for. What is not seen now is seen by the next renewal.
+    async fn asked(&self, session: &Session, renewals: &[Renewal], limit: Duration) -> Vec<ClaimId> {
+        let Ok(asks) = session.children(&self.asks(), limit).await else { return Vec::new() };
+        let asks: HashSet<ClaimId> = asks.iter().filter_map(|id| id.parse().ok()).collect();
+        renewals.iter().map(|renewal| renewal.claim.id).filter(|id| asks.contains(id)).collect()
     }
 
     /// The claims that died with an earlier session.
@@ -182,7 +222,7 @@ pub(crate) fn check_owner(session: &Session, stat: &Stat) -> Result<(), RequestE
 }
 
 fn all_dead(renewals: &[Renewal]) -> Kept {
-    Kept { dead: renewals.iter().map(|renewal| renewal.claim.id).collect(), as_of: None }
+    Kept { dead: renewals.iter().map(|renewal| renewal.claim.id).collect(), as_of: None, asked: Vec::new() }
 }
 
 /// Transaction numbers are never negative.

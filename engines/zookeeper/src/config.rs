@@ -4,12 +4,10 @@ use crate::keys::Naming;
 use crate::protocol::Acl;
 use lockkeeper_core::engine::Address;
 use lockkeeper_core::{Error, Result};
+use lockkeeper_tls_common::{Check, Tls};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 
 const DEFAULT_PORT: u16 = 2181;
 const DEFAULT_TLS_PORT: u16 = 2281;
@@ -101,44 +99,15 @@ fn acl(address: &mut Address, authenticated: bool) -> Result<Vec<Acl>> {
     }
 }
 
-/// `tls` with `ca` (the authority to trust), and `cert` and `key` if the server wants a client certificate.
+/// `tls`, with `ca` for another authority than the system's, and `cert` and `key` if the server wants a client certificate.
 fn tls(address: &mut Address) -> Result<Option<TlsConnector>> {
     let wanted = address.take_flag("tls")?;
-    let (ca, cert, key) = (address.take("ca"), address.take("cert"), address.take("key"));
-    if !wanted {
-        return match ca.or(cert).or(key) {
-            Some(_) => Err(Error::invalid("the parameters ca, cert and key need tls=true")),
-            None => Ok(None),
-        };
+    let certificates = Tls::take(address, ["ca", "cert", "key"])?;
+    match wanted {
+        true => Ok(Some(TlsConnector::from(Arc::new(certificates.client(Check::Name)?)))),
+        false if certificates.is_empty() => Ok(None),
+        false => Err(Error::invalid("the parameters ca, cert and key need tls=true")),
     }
-    let ca = ca.ok_or_else(|| Error::invalid("tls=true needs ca=FILE: the authority to trust, as PEM"))?;
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(&ca)? {
-        roots.add(certificate).map_err(|error| unreadable(&ca, &error))?;
-    }
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::invalid(format!("TLS is not possible: {error}")))?
-        .with_root_certificates(roots);
-    let config = match (cert, key) {
-        (None, None) => builder.with_no_client_auth(),
-        (Some(cert), Some(key)) => {
-            let private = PrivateKeyDer::from_pem_file(&key).map_err(|error| unreadable(&key, &error))?;
-            builder
-                .with_client_auth_cert(certificates(&cert)?, private)
-                .map_err(|error| unreadable(&cert, &error))?
-        }
-        _ => return Err(Error::invalid("the parameters cert and key need each other")),
-    };
-    Ok(Some(TlsConnector::from(Arc::new(config))))
-}
-
-fn certificates(path: &str) -> Result<Vec<CertificateDer<'static>>> {
-    CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(|error| unreadable(path, &error))
-}
-
-fn unreadable(path: &str, error: &dyn std::fmt::Display) -> Error {
-    Error::invalid(format!("cannot use the PEM file {path}: {error}"))
 }
 
 #[cfg(test)]
@@ -170,8 +139,7 @@ mod tests {
             ("zookeeper://a?acl=mine", "open, creator"),
             ("zookeeper://a?auth=digest", "SCHEME:SECRET"),
             ("zookeeper://a?names=java", "curator-rw"),
-            ("zookeeper://a?tls", "ca=FILE"),
-            ("zookeeper://a?ca=x", "tls=true"),
+            ("zookeeper://a?ca=system", "tls=true"),
             ("zookeeper://a?tls&ca=nowhere.pem", "nowhere.pem"),
             ("zookeeper://a?style=row", "queue, plain"),
             ("zookeeper://a?colour=red", "'colour'"),

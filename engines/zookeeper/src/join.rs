@@ -61,7 +61,7 @@ impl ZooKeeperQueue {
     ) -> Result<Made, RequestError> {
         let naming = self.0.sessions.settings().naming;
         let path = format!("{directory}/{}", naming.prefix(claim.id, claim.demand));
-        let data = Content::of(claim, claim.demand, None);
+        let data = Content::of(claim, claim.demand, None, None);
         let create = What::Create { claim: claim.clone(), directory: directory.to_owned(), path, data };
         match self.0.write(session, create).await? {
             Written::Made(made) => Ok(made),

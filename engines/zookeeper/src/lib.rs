@@ -30,8 +30,8 @@ use std::time::Duration;
 
 /// What each style can do.
 pub const STYLES: &[Abilities] = &[
-    Abilities::new(ENGINE, QUEUE, "zookeeper://host1,host2/chroot").queue().push(),
-    Abilities::new(ENGINE, PLAIN, "zookeeper://host1,host2/chroot?style=plain").push(),
+    Abilities::new(ENGINE, QUEUE, "zookeeper://host1,host2/chroot").queue().push().ask(),
+    Abilities::new(ENGINE, PLAIN, "zookeeper://host1,host2/chroot?style=plain").push().ask(),
 ];
 
 /// Opens a session with the ensemble that the address names.

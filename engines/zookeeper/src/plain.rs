@@ -36,7 +36,7 @@ impl ZooKeeperPlain {
         let failed = |error: RequestError| error.into_error("take the lock");
         let client = &self.0;
         let path = format!("{directory}/{HOLDER_NODE}");
-        let data = Content::of(claim, claim.demand, None);
+        let data = Content::of(claim, claim.demand, None, None);
         let acl = &client.sessions.settings().acl;
         let steps = [
             Step::Create { path: &path, data: &data, acl, mode: Mode::Ephemeral },
@@ -220,6 +220,10 @@ impl Race for ZooKeeperPlain {
                 evicted => return evicted.map_err(|error| error.into_error("evict a claim")),
             }
         }
+    }
+
+    async fn ask(&self, _: &LockName, id: ClaimId) -> Result<bool> {
+        self.0.ask(id).await.map(|()| true)
     }
 
     async fn close(&self) {

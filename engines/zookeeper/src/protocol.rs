@@ -52,6 +52,8 @@ pub(crate) struct Stat {
     pub(crate) mzxid: i64,
     /// When it was created, in milliseconds of the server's wall clock.
     pub(crate) ctime_ms: i64,
+    /// When its data was changed last, likewise.
+    pub(crate) mtime_ms: i64,
     pub(crate) version: i32,
     /// The session it lives and dies with; zero if it is not ephemeral.
     pub(crate) ephemeral_owner: i64,
@@ -105,6 +107,16 @@ impl Request {
         let mut request = Self::new(0, OP_GET_DATA);
         request.0.text(path);
         request.0.bool(watch);
+        request
+    }
+
+    /// Replaces the data of a node that still has the data it was created with.
+    pub(crate) fn replace(path: &str, data: &[u8]) -> Self {
+        const FIRST_VERSION: i32 = 0;
+        let mut request = Self::new(0, OP_SET_DATA);
+        request.0.text(path);
+        request.0.bytes(data);
+        request.0.int(FIRST_VERSION);
         request
     }
 
@@ -212,6 +224,7 @@ pub(crate) enum Step<'a> {
     Touch {
         path: &'a str,
     },
+
     /// Fails unless the node has this version.
     Check {
         path: &'a str,
@@ -321,8 +334,7 @@ pub(crate) fn event_path(reader: &mut Reader<'_>) -> Result<String, Garbled> {
 
 pub(crate) fn read_stat(reader: &mut Reader<'_>) -> Result<Stat, Garbled> {
     let (czxid, mzxid) = (reader.long()?, reader.long()?);
-    let ctime_ms = reader.long()?;
-    reader.long()?;
+    let (ctime_ms, mtime_ms) = (reader.long()?, reader.long()?);
     let version = reader.int()?;
     reader.int()?;
     reader.int()?;
@@ -330,7 +342,7 @@ pub(crate) fn read_stat(reader: &mut Reader<'_>) -> Result<Stat, Garbled> {
     reader.int()?;
     let children = reader.int()?;
     reader.long()?;
-    Ok(Stat { czxid, mzxid, ctime_ms, version, ephemeral_owner, children })
+    Ok(Stat { czxid, mzxid, ctime_ms, mtime_ms, version, ephemeral_owner, children })
 }
 
 pub(crate) fn read_created(reader: &mut Reader<'_>) -> Result<Created, Garbled> {

@@ -33,7 +33,7 @@ impl ZooKeeperQueue {
         session.connected(self.0.limit()).await?;
         let (directory, sequence) = node.place().ok_or(RequestError::Expired)?;
         let path = format!("{directory}/{}{sequence}", settings.naming.prefix(claim.id, to));
-        let data = Content::of(claim, to, Some(node.token));
+        let data = Content::of(claim, to, Some(node.token), self.0.claims.held_for(claim.id));
         let steps = [
             Step::Create { path: &path, data: &data, acl: &settings.acl, mode: Mode::Ephemeral },
             Step::Delete { path: &node.path },
@@ -52,6 +52,25 @@ impl ZooKeeperQueue {
         check_owner(&session, &stat)?;
         self.0.claims.moved(claim.id, Node { path, czxid: stat.czxid, ..node });
         Ok(())
+    }
+
+    /// Writes into the nodes of new holds since when they hold, which only those who look read: without a reply, and never
+    /// over data that was changed since. Who watches such a node looks again, once.
+    fn note_grants(&self, renewals: &[Renewal]) {
+        let session = self.0.sessions.present();
+        let mut requests = session.requests();
+        for Renewal { claim, held_for, .. } in renewals {
+            let Some(held_for) = *held_for else { continue };
+            let Some(node) = self.0.claims.granted(claim.id, held_for) else { continue };
+            let name = node.path.rsplit_once('/').and_then(|(_, name)| NodeName::parse(name));
+            if let Some(name) = name.filter(|_| node.session == session.id()) {
+                // The token stands there only after a downgrade, which has written the time already if it knew it.
+                let token = (node.token != node.czxid).then_some(node.token);
+                let data = Content::of(claim, name.demand, token, Some(held_for));
+                requests.add_without_reply(Request::replace(&node.path, &data));
+            }
+        }
+        requests.send();
     }
 
     async fn list_once(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>, RequestError> {
@@ -131,6 +150,7 @@ impl Queue for ZooKeeperQueue {
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
+        self.note_grants(renewals);
         self.0.keep(renewals).await
     }
 
@@ -178,6 +198,10 @@ impl Queue for ZooKeeperQueue {
                 evicted => return evicted.map_err(|error| error.into_error("evict a claim")),
             }
         }
+    }
+
+    async fn ask(&self, _: &LockName, id: ClaimId) -> Result<bool> {
+        self.0.ask(id).await.map(|()| true)
     }
 
     async fn close(&self) {

@@ -139,7 +139,10 @@ impl Shared {
     /// Gives a reply to the caller that waits for it; replies come in the order of requests.
     pub(crate) fn replied(&self, xid: i32, zxid: i64, reply: Result<Vec<u8>, RequestError>) -> bool {
         let mut state = self.state();
-        let Some(request) = state.in_flight.pop_front_if(|request| request.xid == xid) else { return false };
+        if state.in_flight.front().is_none_or(|first| first.xid != xid) {
+            return false;
+        }
+        let Some(request) = state.in_flight.pop_front() else { return false };
         state.last_zxid = state.last_zxid.max(zxid);
         state.last_reply = Some(Clock::Boot.now());
         let is_alive = request.reaches_leader && reply.is_ok();

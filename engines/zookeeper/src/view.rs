@@ -130,16 +130,25 @@ pub(crate) struct Content {
     /// The fencing token, where it is not the node's own transaction: after a downgrade.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<i64>,
+    /// For how long it had held when this was written, where it had to wait: the node's time of change says when that was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) held_ms: Option<u64>,
 }
 
 impl Content {
-    pub(crate) fn of(claim: &Claim, demand: Demand, token: Option<i64>) -> Vec<u8> {
+    pub(crate) fn of(
+        claim: &Claim,
+        demand: Demand,
+        token: Option<i64>,
+        held_for: Option<Duration>,
+    ) -> Vec<u8> {
         let content = Self {
             holder: claim.holder.as_ref().clone(),
             claim: claim.id.to_string(),
             keeper: claim.keeper.to_string(),
             demand: demand.to_string(),
             token,
+            held_ms: held_for.map(|held| held.as_millis().try_into().unwrap_or(u64::MAX)),
         };
         serde_json::to_vec(&content).unwrap_or_default()
     }
@@ -163,6 +172,7 @@ pub(crate) fn claim(name: &str, demand: Demand, data: &[u8], stat: &Stat) -> Cla
     let ours = Content::read(data);
     let id = keys::NodeName::parse(name).and_then(|node| node.id).map(|id| id.to_string());
     let token = ours.as_ref().and_then(|content| content.token).unwrap_or(stat.czxid);
+    let held_ms = ours.as_ref().and_then(|content| content.held_ms);
     ClaimView {
         id: ours.as_ref().map(|content| content.claim.clone()).or(id).unwrap_or_else(|| name.to_owned()),
         standing: Standing::Waits,
@@ -171,6 +181,7 @@ pub(crate) fn claim(name: &str, demand: Demand, data: &[u8], stat: &Stat) -> Cla
         holder: ours.map_or_else(|| foreign_holder(data), |content| content.holder),
         token: Some(token_of(token)),
         age: age(stat.ctime_ms),
+        held_for: held_ms.and_then(|held| Some(age(stat.mtime_ms)? + Duration::from_millis(held))),
         // Only the leader knows when a session expires.
         ttl_left: None,
     }

@@ -139,6 +139,8 @@ pub struct PutRequest {
     pub value: ::prost::alloc::vec::Vec<u8>,
     #[prost(int64, tag = "3")]
     pub lease: i64,
+    #[prost(bool, tag = "5")]
+    pub ignore_value: bool,
     #[prost(bool, tag = "6")]
     pub ignore_lease: bool,
 }
@@ -202,7 +204,7 @@ pub struct Compare {
     pub key: ::prost::alloc::vec::Vec<u8>,
     #[prost(bytes = "vec", tag = "64")]
     pub range_end: ::prost::alloc::vec::Vec<u8>,
-    #[prost(oneof = "compare::TargetUnion", tags = "5")]
+    #[prost(oneof = "compare::TargetUnion", tags = "5, 6")]
     pub target_union: ::core::option::Option<compare::TargetUnion>,
 }
 /// Nested message and enum types in `Compare`.
@@ -298,6 +300,8 @@ pub mod compare {
     pub enum TargetUnion {
         #[prost(int64, tag = "5")]
         CreateRevision(i64),
+        #[prost(int64, tag = "6")]
+        ModRevision(i64),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]

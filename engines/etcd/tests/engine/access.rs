@@ -1,9 +1,11 @@
 //! Encryption, and etcd's own users.
 
 use crate::common::{address, soon, until_waiting};
+use crate::passwords::a_hold_survives_a_new_password;
 use lockkeeper::{Connect, Keeper};
 use lockkeeper_testkit::{Etcd, Server};
-use std::process::Command;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_work_over_tls_with_a_private_authority() {
@@ -87,4 +89,28 @@ async fn a_user_gets_in_over_tls() {
 
     let keeper = lockkeeper::connect(at("keeper:open-sesame")).await.expect("a keeper");
     hand_over_across_a_restart(&keeper, &server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_survives_a_change_of_the_password() {
+    let server = Etcd::start();
+    let address = address(&server);
+    guard(&["--endpoints", &address]);
+    let url = format!("etcd://keeper@{address}?style=queue");
+    a_hold_survives_a_new_password(&url, true, async |password: &str| {
+        let arguments = ["--endpoints", &address, "--user", "root:secret", "user", "passwd", "keeper"];
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(arguments).arg("--interactive=false").stdin(Stdio::piped());
+        let mut change = command.stdout(Stdio::null()).spawn().expect("etcdctl");
+        change
+            .stdin
+            .take()
+            .expect("a pipe")
+            .write_all(format!("{password}\n").as_bytes())
+            .expect("a password");
+        assert!(change.wait().expect("an end").success());
+        // It forgets its logins and its connections.
+        server.servers()[0].restart();
+    })
+    .await;
 }

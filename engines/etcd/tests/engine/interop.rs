@@ -104,6 +104,27 @@ async fn we_hold_and_they_wait_in_order() {
     }
 }
 
+/// Much code for etcd ends its names with a slash; without it they are ours.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_ends_with_a_slash_there_is_ours_without_it() {
+    let (keeper, name) = (keeper().await, "interop/slash");
+    let mut theirs = OtherClient::lock(&format!("{name}/"));
+    assert!(theirs.key().await.starts_with("interop/slash//"));
+    assert!(keeper.mutex(name).try_lock().await.unwrap().is_none(), "they hold it");
+    assert!(keeper.rwlock(name).try_read().await.unwrap().is_none(), "for readers, too");
+    let waiting = wait_for(&keeper, name, Demand::Exclusive);
+    until_waiting(&keeper, name, 1).await;
+    let lock = look(&keeper, name).await.expect("it is in use");
+    assert!(lock.claims[0].foreign && !lock.claims[1].foreign, "{lock:?}");
+    theirs.release().await;
+    let guard = soon("we get the lock", waiting).await.unwrap();
+    let mut theirs = OtherClient::lock(&format!("{name}/"));
+    until_waiting(&keeper, name, 1).await;
+    guard.release().await.unwrap();
+    theirs.key().await;
+    theirs.release().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_client_can_be_evicted_and_a_semaphore_does_not_mix_with_one() {
     let (name, keeper) = ("interop/mixed", keeper().await);

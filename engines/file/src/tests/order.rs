@@ -140,7 +140,7 @@ async fn an_owner_that_does_not_renew_makes_way_and_cannot_come_back() {
     one.join(&hung).await.unwrap();
     let joined = other.join(&next).await.unwrap();
     assert_eq!(changed(&other, &next, joined).await.unwrap(), Ahead(0));
-    let late = Renewal { claim: Arc::new(hung.clone()), ttl: hung.ttl };
+    let late = Renewal::new(Arc::new(hung.clone()), hung.ttl);
     assert_eq!(one.keep(&[late]).await.unwrap().dead, [hung.id]);
     assert_eq!(one.leave(&hung).await.unwrap(), Left::NotThere);
     assert_eq!(place.leftovers().len(), 1);
@@ -158,7 +158,7 @@ async fn renewals_keep_a_claim_alive_and_an_evicted_one_is_reported() {
     files.join(&evicted).await.unwrap();
     files.evict(&evicted.name, evicted.id).await.unwrap();
     let ttl = Duration::from_secs(60);
-    let renewals = [&kept, &evicted].map(|claim| Renewal { claim: Arc::clone(claim), ttl });
+    let renewals = [&kept, &evicted].map(|claim| Renewal::new(Arc::clone(claim), ttl));
     assert_eq!(files.keep(&renewals).await.unwrap().dead, [evicted.id]);
     tokio::time::sleep(Duration::from_millis(2100)).await;
     assert!(place.engine().join(&mutex("kept")).await.unwrap().ahead > Ahead(0));

@@ -4,7 +4,7 @@ use super::*;
 use lockkeeper_core::engine::{Left, Renewal};
 
 async fn is_dead(files: &FileQueue, claim: &Claim) -> bool {
-    let renewal = Renewal { claim: Arc::new(claim.clone()), ttl: claim.ttl };
+    let renewal = Renewal::new(Arc::new(claim.clone()), claim.ttl);
     files.keep(&[renewal]).await.unwrap().dead == [claim.id]
 }
 

@@ -3,6 +3,7 @@
 START TRANSACTION;
 UPDATE lockkeeper_locks FORCE INDEX (PRIMARY) SET expires_at = SYSDATE(6) + INTERVAL {ttl_us} MICROSECOND
 WHERE name IN ({names}) AND id IN ({ids}) AND expires_at > SYSDATE(6);
-UPDATE lockkeeper_claims SET expires_at = SYSDATE(6) + INTERVAL {ttl_us} MICROSECOND
+UPDATE lockkeeper_claims SET expires_at = SYSDATE(6) + INTERVAL {ttl_us} MICROSECOND,
+    granted_at = COALESCE(granted_at, SYSDATE(6) - INTERVAL CASE id {held_us} END MICROSECOND)
 WHERE id IN ({ids}) AND expires_at > SYSDATE(6);
 COMMIT

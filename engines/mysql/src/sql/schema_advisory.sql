@@ -21,6 +21,12 @@ CREATE TABLE IF NOT EXISTS lockkeeper_holds (
 /*M! EXECUTE IMMEDIATE CONCAT('CREATE SEQUENCE IF NOT EXISTS lockkeeper_tokens START WITH ',
     CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED), ' CACHE 100000 ENGINE = InnoDB') */;
 
+-- The claims of the styles session and advisory that somebody asks for to be released. A hold's own row is locked, or written late.
+CREATE TABLE IF NOT EXISTS lockkeeper_asks (
+    id CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY,
+    asked_at DATETIME(6) NOT NULL
+) ENGINE = InnoDB;
+
 DELIMITER //
 
 DROP PROCEDURE IF EXISTS lockkeeper_advisory_key //
@@ -73,6 +79,7 @@ DROP PROCEDURE IF EXISTS lockkeeper_advisory_clean //
 CREATE PROCEDURE lockkeeper_advisory_clean(p_idle_seconds BIGINT)
 SQL SECURITY INVOKER
 BEGIN
+    DELETE FROM lockkeeper_asks WHERE asked_at < SYSDATE(6) - INTERVAL p_idle_seconds SECOND LIMIT 1000;
     DELETE FROM lockkeeper_holds
     WHERE since < SYSDATE(6) - INTERVAL p_idle_seconds SECOND AND IS_FREE_LOCK(user_lock) = 1 LIMIT 1000;
 END //
@@ -84,4 +91,4 @@ CREATE TABLE IF NOT EXISTS lockkeeper_schema (
     version INT NOT NULL
 ) ENGINE = InnoDB;
 -- Last, so that it says nothing before all of this is there.
-INSERT INTO lockkeeper_schema VALUES ('advisory', 2) ON DUPLICATE KEY UPDATE version = VALUES(version);
+INSERT INTO lockkeeper_schema VALUES ('advisory', 3) ON DUPLICATE KEY UPDATE version = VALUES(version);

@@ -43,6 +43,16 @@ CREATE TABLE IF NOT EXISTS lockkeeper_claims (
     UNIQUE KEY (id)
 ) ENGINE = InnoDB;
 
+-- Version 2 had no such columns. (MySQL, as opposed to MariaDB, does not know 'if not exists' here.)
+-- When it was granted, shown to operators; null while it waits, and until its first renewal as a hold if it had to wait.
+ALTER TABLE lockkeeper_claims ADD COLUMN /*M! IF NOT EXISTS */ granted_at DATETIME(6) NULL;
+-- Its id if somebody asks for it to be released.
+ALTER TABLE lockkeeper_claims
+    ADD COLUMN /*M! IF NOT EXISTS */ asked CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '';
+-- The claim that somebody asks for: of the one that stands here, it means that it is to be released.
+ALTER TABLE lockkeeper_locks
+    ADD COLUMN /*M! IF NOT EXISTS */ asked CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '';
+
 DELIMITER //
 
 -- Wakes the keepers in the list. Each is a user lock, held by a connection whose query waits: to kill that query wakes
@@ -96,8 +106,8 @@ CREATE PROCEDURE lockkeeper_unfold(p_name VARBINARY(640))
 SQL SECURITY INVOKER
 BEGIN
     INSERT INTO lockkeeper_claims
-        (name, place, id, demand, weight, room, permits, holder, bell, joined_at, expires_at)
-    SELECT name, place, id, demand, weight, room, permits, holder, bell, joined_at, expires_at
+        (name, place, id, demand, weight, room, permits, holder, bell, joined_at, expires_at, granted_at, asked)
+    SELECT name, place, id, demand, weight, room, permits, holder, bell, joined_at, expires_at, joined_at, asked
     FROM lockkeeper_locks WHERE name = p_name AND NOT queued AND expires_at > SYSDATE(6);
     UPDATE lockkeeper_locks SET queued = TRUE, id = '', expires_at = '2000-01-01' WHERE name = p_name;
 END //
@@ -144,9 +154,9 @@ BEGIN
     END IF;
     IF v_own IS NULL AND v_ruling IS NULL THEN
         INSERT INTO lockkeeper_claims
-            (name, place, id, demand, weight, room, permits, holder, bell, joined_at, expires_at)
+            (name, place, id, demand, weight, room, permits, holder, bell, joined_at, expires_at, granted_at)
         VALUES (p_name, LAST_INSERT_ID(), p_id, p_demand, p_weight, p_room, p_permits, p_holder, p_bell,
-            SYSDATE(6), SYSDATE(6) + INTERVAL p_ttl_us MICROSECOND);
+            SYSDATE(6), SYSDATE(6) + INTERVAL p_ttl_us MICROSECOND, IF(v_ahead + p_weight <= p_room, SYSDATE(6), NULL));
     END IF;
     COMMIT;
     IF v_bells <> '' THEN
@@ -262,4 +272,4 @@ CREATE TABLE IF NOT EXISTS lockkeeper_schema (
     version INT NOT NULL
 ) ENGINE = InnoDB;
 -- Last, so that it says nothing before all of this is there.
-INSERT INTO lockkeeper_schema VALUES ('queue', 2) ON DUPLICATE KEY UPDATE version = VALUES(version);
+INSERT INTO lockkeeper_schema VALUES ('queue', 3) ON DUPLICATE KEY UPDATE version = VALUES(version);

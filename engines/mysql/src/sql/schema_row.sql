@@ -17,6 +17,11 @@ CREATE TABLE IF NOT EXISTS lockkeeper_rows (
     expires_at DATETIME(6) NOT NULL
 ) ENGINE = InnoDB;
 
+-- Version 2 had no such column. (MySQL, as opposed to MariaDB, does not know 'if not exists' here.)
+-- The claim that somebody asks for: of the one that holds, it means that it is to be released.
+ALTER TABLE lockkeeper_rows
+    ADD COLUMN /*M! IF NOT EXISTS */ asked CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '';
+
 DELIMITER //
 
 DROP PROCEDURE IF EXISTS lockkeeper_row_clean //
@@ -36,4 +41,4 @@ CREATE TABLE IF NOT EXISTS lockkeeper_schema (
     version INT NOT NULL
 ) ENGINE = InnoDB;
 -- Last, so that it says nothing before all of this is there.
-INSERT INTO lockkeeper_schema VALUES ('row', 2) ON DUPLICATE KEY UPDATE version = VALUES(version);
+INSERT INTO lockkeeper_schema VALUES ('row', 3) ON DUPLICATE KEY UPDATE version = VALUES(version);

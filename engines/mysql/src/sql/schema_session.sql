@@ -10,6 +10,12 @@ CREATE TABLE IF NOT EXISTS lockkeeper_sessions (
     since DATETIME(6) NOT NULL
 ) ENGINE = InnoDB;
 
+-- The claims of the styles session and advisory that somebody asks for to be released. A hold's own row is locked, or written late.
+CREATE TABLE IF NOT EXISTS lockkeeper_asks (
+    id CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY,
+    asked_at DATETIME(6) NOT NULL
+) ENGINE = InnoDB;
+
 DELIMITER //
 
 -- Takes the row, at once or as soon as nobody has it, and leaves the transaction open.
@@ -61,6 +67,7 @@ CREATE PROCEDURE lockkeeper_session_clean(p_idle_seconds BIGINT)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    DELETE FROM lockkeeper_asks WHERE asked_at < SYSDATE(6) - INTERVAL p_idle_seconds SECOND LIMIT 1000;
     START TRANSACTION;
     DELETE FROM lockkeeper_sessions WHERE name IN (SELECT name FROM (
         SELECT name FROM lockkeeper_sessions WHERE since < SYSDATE(6) - INTERVAL p_idle_seconds SECOND
@@ -76,4 +83,4 @@ CREATE TABLE IF NOT EXISTS lockkeeper_schema (
     version INT NOT NULL
 ) ENGINE = InnoDB;
 -- Last, so that it says nothing before all of this is there.
-INSERT INTO lockkeeper_schema VALUES ('session', 2) ON DUPLICATE KEY UPDATE version = VALUES(version);
+INSERT INTO lockkeeper_schema VALUES ('session', 3) ON DUPLICATE KEY UPDATE version = VALUES(version);

@@ -1,6 +1,9 @@
 //! What the engine promises beyond the suite, on real servers.
 
+mod access;
 mod faults;
+#[path = "../../../../crates/conformance/cases/passwords.rs"]
+mod passwords;
 mod permissions;
 mod promises;
 mod restart;

@@ -48,7 +48,7 @@ async fn tables_without_a_version_are_migrated_and_locks_stay() {
         assert!(count > Some(0), "{procedure} was replaced");
         let found = "SELECT version FROM lockkeeper_schema WHERE style = ?";
         let version: Option<u32> = admin.exec_first(found, (style,)).await.expect("a version");
-        assert_eq!(version, Some(2), "{style}");
+        assert_eq!(version, Some(3), "{style}");
     }
 }
 

@@ -4,15 +4,16 @@
 //! wait for each other.
 
 use super::{JOIN, JOIN_MANY, LEAVE, LEAVE_MANY, milliseconds, number};
-use crate::connection::{BATCH_AT_MOST, Connection};
+use crate::connection::Connection;
 use crate::error::{ENGINE, was_refused};
 use futures_util::future::join_all;
 use lockkeeper_core::Shape;
-use lockkeeper_core::engine::{Batch, Claim, ClaimId, LockName};
+use lockkeeper_core::engine::{Batch, Batcher, Claim, ClaimId, LockName};
 use lockkeeper_core::{Demand, Error, Result};
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -195,4 +196,63 @@ impl Batch for Leaves {
 /// They may have left: sent again, each would get the reply that its hold was lost.
 pub(crate) fn unknown(doing: &'static str, error: &Error) -> Error {
     Error::temporary(ENGINE, doing, error.to_string())
+}
+
+/// A connection with what is sent over it together: joins share a commit, and so do leaves.
+pub(crate) struct Batched<J: Batch, L: Batch> {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) joins: Batcher<J>,
+    pub(crate) leaves: Batcher<L>,
+}
+
+impl<J: Batch, L: Batch> Batched<J, L> {
+    /// To be called on the runtime of the connection. One request is under way and the next one follows it at once; what
+    /// comes meanwhile goes together.
+    pub(crate) fn new(connection: Arc<Connection>, joins: J, leaves: L) -> Self {
+        const AT_ONCE: usize = 2;
+        let runtime = Handle::current();
+        let joins = Batcher::new(joins, runtime.clone(), AT_ONCE);
+        Self { connection, joins, leaves: Batcher::new(leaves, runtime, AT_ONCE) }
+    }
+}
+
+impl<J: Batch, L: Batch> lockkeeper_core::engine::Connection for Batched<J, L> {
+    fn is_closed(&self) -> bool {
+        self.connection.is_closed()
+    }
+}
+
+/// How many joins or leaves travel together at most. Each lock needs room in the server's table of locks until the commit,
+/// of which it has some thousands for everybody.
+pub(crate) const BATCH_AT_MOST: usize = 32;
+
+/// The error of a batch whose runtime has ended.
+pub(crate) fn runtime_ended(doing: &'static str) -> Error {
+    Error::temporary(ENGINE, doing, "the runtime of the connection has ended")
+}
+
+/// The claims whose join was sent and not answered, each with its connection: a leave must not overtake the join, and does
+/// not if it follows it over the same connection.
+pub(crate) struct Unanswered<C>(Mutex<HashMap<ClaimId, Arc<C>>>);
+
+impl<C> Default for Unanswered<C> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<C> Unanswered<C> {
+    fn map(&self) -> MutexGuard<'_, HashMap<ClaimId, Arc<C>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To be called before the join is sent.
+    pub(crate) fn insert(&self, id: ClaimId, connection: &Arc<C>) {
+        self.map().insert(id, Arc::clone(connection));
+    }
+
+    /// The join was answered, or a leave follows it over this connection.
+    pub(crate) fn remove(&self, id: ClaimId) -> Option<Arc<C>> {
+        self.map().remove(&id)
+    }
 }

@@ -1,9 +1,9 @@
 //! Takes and frees of many tasks over one connection: what comes while requests are under way shares a commit.
 
 use super::{FREE, FREE_MANY, TAKE, TAKE_MANY};
-use crate::connection::{BATCH_AT_MOST, Connection};
+use crate::connection::Connection;
 use crate::error::was_refused;
-use crate::queue::unknown;
+use crate::queue::batch::{BATCH_AT_MOST, unknown};
 use futures_util::future::join_all;
 use lockkeeper_core::Result;
 use lockkeeper_core::engine::{Batch, Claim, ClaimId, LockName};

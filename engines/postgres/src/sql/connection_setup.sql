@@ -1,5 +1,4 @@
 -- Each connection: only our own statements, which are short. A dead host is noticed within 10 s.
-SET application_name = 'lockkeeper';
 SET default_transaction_isolation = 'read committed';
 SET default_transaction_read_only = off;
 -- The plans are made once, maybe while the tables are empty; they must be right for full ones, too.

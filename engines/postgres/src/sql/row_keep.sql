@@ -2,5 +2,5 @@
 -- their names, as in row_free_many.sql.
 UPDATE lockkeeper_rows
 SET expires_at = clock_timestamp() + ($3::bigint[])[array_position($2::text[], id)] * interval '1 millisecond'
-WHERE name = ANY ($1) AND id = ANY ($2) AND expires_at > clock_timestamp()
-RETURNING id
+WHERE name = ANY ($1::text[]) AND id = ANY ($2) AND expires_at > clock_timestamp()
+RETURNING id, asked IS NOT DISTINCT FROM id AS asked

@@ -4,8 +4,8 @@
 -- Law 8: a token taken before the row is ours could be written after a later one. So only one at a time takes a
 -- token for this lock; the subquery comes first, and OFFSET 0 keeps it one.
 INSERT INTO lockkeeper_rows AS lock (name, id, token, who, host, process, thread, locked_at, expires_at)
-SELECT $1, $2, nextval('lockkeeper_token'), $3, $4, $5::bigint, $6, clock_timestamp(),
-    clock_timestamp() + $7 * interval '1 millisecond'
+SELECT $1::text, $2::text, nextval('lockkeeper_token'), $3::text, $4::text, $5::bigint, $6::text, clock_timestamp(),
+    clock_timestamp() + $7::float8 * interval '1 millisecond'
 FROM (SELECT pg_advisory_xact_lock(hashtextextended($1, 1)) OFFSET 0) AS alone
 ON CONFLICT (name) DO UPDATE SET
     id = excluded.id, token = excluded.token, who = excluded.who, host = excluded.host,

@@ -18,9 +18,17 @@ CREATE TABLE IF NOT EXISTS lockkeeper_claims (
     channel text NOT NULL,
     joined_at timestamptz NOT NULL,
     expires_at timestamptz NOT NULL,
+    -- When it was granted, for those who look; null while it waits, and until its first renewal as a hold if it had to wait.
+    granted_at timestamptz,
+    -- Somebody asks for it to be released.
+    asked boolean NOT NULL DEFAULT false,
     -- The only index: keepers know the places of their claims.
     PRIMARY KEY (name, place)
 ) WITH (fillfactor = 70);
+
+-- Version 2 had no such columns.
+ALTER TABLE lockkeeper_claims ADD COLUMN IF NOT EXISTS granted_at timestamptz;
+ALTER TABLE lockkeeper_claims ADD COLUMN IF NOT EXISTS asked boolean NOT NULL DEFAULT false;
 
 -- Notifies those claims that fit now and did not fit while `p_freed` more stood before `p_from` (Law 10). Holders
 -- are a prefix of the queue, so it ends at the first claim that does not fit.
@@ -75,9 +83,9 @@ BEGIN
 
     -- Most locks are free, and then this is all.
     INSERT INTO lockkeeper_claims
-        (name, place, id, demand, weight, room, permits, holder, channel, joined_at, expires_at)
+        (name, place, id, demand, weight, room, permits, holder, channel, joined_at, expires_at, granted_at)
     SELECT p_name, nextval('lockkeeper_token'), p_id, p_demand, p_weight, p_room, p_permits, p_holder, p_channel,
-        clock_timestamp(), clock_timestamp() + p_ttl_ms * interval '1 millisecond'
+        clock_timestamp(), clock_timestamp() + p_ttl_ms * interval '1 millisecond', clock_timestamp()
     WHERE NOT EXISTS (SELECT FROM lockkeeper_claims WHERE name = p_name)
     RETURNING place INTO o_place;
     IF FOUND THEN
@@ -103,9 +111,10 @@ BEGIN
     END IF;
     o_ruling := NULL;
     INSERT INTO lockkeeper_claims
-        (name, place, id, demand, weight, room, permits, holder, channel, joined_at, expires_at)
+        (name, place, id, demand, weight, room, permits, holder, channel, joined_at, expires_at, granted_at)
     VALUES (p_name, nextval('lockkeeper_token'), p_id, p_demand, p_weight, p_room, p_permits, p_holder, p_channel,
-        clock_timestamp(), clock_timestamp() + p_ttl_ms * interval '1 millisecond')
+        clock_timestamp(), clock_timestamp() + p_ttl_ms * interval '1 millisecond',
+        CASE WHEN o_ahead + p_weight <= p_room THEN clock_timestamp() END)
     RETURNING place INTO o_place;
 END $$;
 

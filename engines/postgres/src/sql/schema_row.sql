@@ -10,5 +10,10 @@ CREATE TABLE IF NOT EXISTS lockkeeper_rows (
     process bigint NOT NULL,
     thread text NOT NULL,
     locked_at timestamptz NOT NULL,
-    expires_at timestamptz NOT NULL
+    expires_at timestamptz NOT NULL,
+    -- The claim that somebody asks for: of the one that holds, it means that it is to be released.
+    asked text
 ) WITH (fillfactor = 70);
+
+-- Version 2 had no such column.
+ALTER TABLE lockkeeper_rows ADD COLUMN IF NOT EXISTS asked text;

@@ -54,3 +54,24 @@ async fn a_statement_that_the_server_refuses_is_told_and_ends_nothing() {
     assert!(held.token().is_ok(), "the connection is still there");
     held.release().await.expect("a release");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_holder_is_shown() {
+    let server = Postgres::start();
+    let keeper = lockkeeper::connect(format!("{}?style=advisory", server.url())).await.expect("a keeper");
+    let other = client(&format!("{}?application_name=backup", server.url())).await;
+    let pid: i32 = other.query_one("SELECT pg_backend_pid()", &[]).await.expect("a number").get(0);
+    let take = "SELECT pg_advisory_lock(hashtextextended('lockkeeper/shared', 0))";
+    other.batch_execute(take).await.expect("a lock");
+    let seen = keeper.inspect("shared").await.expect("a list");
+    let claim = seen.first().and_then(|lock| lock.holders().next()).expect("a holder");
+    assert_eq!((seen[0].name.as_str(), claim.foreign, claim.token), ("shared", true, None));
+    assert_eq!((claim.holder.text.as_str(), claim.holder.pid), ("backup", pid.unsigned_abs()));
+    assert!(keeper.inspect("share").await.expect("a list").is_empty(), "only the name that was given");
+    other.batch_execute("SELECT pg_advisory_unlock_all()").await.expect("no lock");
+    assert!(keeper.inspect("shared").await.expect("a list").is_empty());
+    let ours = keeper.mutex("shared").lock().await.expect("a grant");
+    let seen = keeper.inspect("shared").await.expect("a list");
+    assert!(seen[0].claims.len() == 1 && !seen[0].claims[0].foreign, "{seen:?}");
+    ours.release().await.expect("a release");
+}

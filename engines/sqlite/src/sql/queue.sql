@@ -8,11 +8,11 @@ CREATE TABLE IF NOT EXISTS lockkeeper_counter (
     layout  INTEGER NOT NULL  -- the version of these tables
 ) WITHOUT ROWID;
 
-INSERT OR IGNORE INTO lockkeeper_counter (style, horizon, base, boot, layout) VALUES ('queue', 0, 0, '', 2);
+INSERT OR IGNORE INTO lockkeeper_counter (style, horizon, base, boot, layout) VALUES ('queue', 0, 0, '', 3);
 
 -- A row per claim, holding or waiting; a lock without claims has no row. There is no index by id, for it would cost
--- every join and leave one more page: a claim is found in its lock's queue. Processes of version 1, which know no
--- granted_at, may be at work on the same tables.
+-- every join and leave one more page: a claim is found in its lock's queue. Processes of earlier
+-- versions, which do not know the last columns, may be at work on the same tables.
 CREATE TABLE IF NOT EXISTS lockkeeper_claims (
     lock       TEXT    NOT NULL,
     place      INTEGER NOT NULL,
@@ -25,5 +25,6 @@ CREATE TABLE IF NOT EXISTS lockkeeper_claims (
     joined_at  INTEGER NOT NULL, -- nanoseconds since boot
     expires_at INTEGER NOT NULL, -- nanoseconds since boot
     granted_at INTEGER,          -- nanoseconds since boot; null while it waits
+    asked      INTEGER NOT NULL DEFAULT 0, -- 1 if somebody asks for it to be released
     PRIMARY KEY (lock, place)
 ) WITHOUT ROWID;

@@ -8,7 +8,7 @@ CREATE TABLE IF NOT EXISTS lockkeeper_counter (
     layout  INTEGER NOT NULL  -- the version of these tables
 ) WITHOUT ROWID;
 
-INSERT OR IGNORE INTO lockkeeper_counter (style, horizon, base, boot, layout) VALUES ('row', 0, 0, '', 1);
+INSERT OR IGNORE INTO lockkeeper_counter (style, horizon, base, boot, layout) VALUES ('row', 0, 0, '', 2);
 
 -- A row per held lock: inserting it under its unique name is locking, deleting it is unlocking.
 CREATE TABLE IF NOT EXISTS lockkeeper_rows (
@@ -20,5 +20,6 @@ CREATE TABLE IF NOT EXISTS lockkeeper_rows (
     pid        INTEGER NOT NULL,
     thread     TEXT    NOT NULL,
     locked_at  INTEGER NOT NULL, -- nanoseconds since boot
-    expires_at INTEGER NOT NULL  -- nanoseconds since boot
+    expires_at INTEGER NOT NULL, -- nanoseconds since boot
+    asked      INTEGER NOT NULL DEFAULT 0 -- 1 if somebody asks for it to be released
 ) WITHOUT ROWID;

@@ -63,7 +63,7 @@ async fn tables_of_the_first_release_are_brought_forward_with_their_claims() {
     for opened in opening {
         keepers.push(opened.await.unwrap());
     }
-    assert_eq!(version(&file), 2);
+    assert_eq!(version(&file), 3);
     assert!(keepers[0].mutex("held").try_lock().await.unwrap().is_none(), "the claim still holds");
     // A process of the first release goes on.
     join_as_version_1(&file, "lockkeeper/later", 8);
