@@ -1,5 +1,6 @@
 //! Makes a resource refuse stale fencing tokens, on reads and writes.
 #![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod etcd;
 mod fence;

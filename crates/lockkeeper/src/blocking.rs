@@ -12,19 +12,24 @@
 //! ```
 
 mod cancel;
+mod condition;
+mod election;
 mod guard;
 mod locks;
 
 pub use cancel::Cancel;
+pub use condition::Condition;
+pub use election::{Election, Leaders};
 pub use guard::Guard;
 pub use locks::{MultiLock, Mutex, RwLock, Semaphore};
 
 use crate::Connect;
 use lockkeeper_core::engine::background;
-use lockkeeper_core::{Error, LockView, Owner, Result};
+use lockkeeper_core::{Abilities, Error, Handle, Holder, LockView, Owner, Result};
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 use std::thread::ThreadId;
+use std::time::Duration;
 
 /// One handle to an engine, for plain threads. Cheap to clone; clones share the owners.
 #[derive(Debug, Clone)]
@@ -83,12 +88,95 @@ impl Keeper {
         MultiLock { lock: self.keeper.all(names) }
     }
 
+    /// An election: one candidate at a time leads. Not reentrant.
+    pub fn election(&self, name: impl Into<String>) -> Election {
+        Election { lock: self.keeper.election(name) }
+    }
+
+    /// A condition variable across processes.
+    pub fn condition(&self, name: impl Into<String>) -> Condition {
+        Condition(self.keeper.condition(name))
+    }
+
     /// The locks in use whose name begins with the prefix, with holders and waiters in order.
     ///
     /// # Errors
-    /// [`Error::Engine`] when the engine does not answer; [`Error::Invalid`] from async code.
+    /// [`Error::Engine`] when the engine does not reply; [`Error::Invalid`] from async code.
     pub fn inspect(&self, prefix: &str) -> Result<Vec<LockView>> {
         wait_for(self.keeper.inspect(prefix))?
+    }
+
+    /// Takes over a detached hold. Not reentrant: the thread that attached it does not enter it again.
+    ///
+    /// ```
+    /// # use lockkeeper::blocking::Keeper;
+    /// # use std::time::Duration;
+    /// # fn main() -> lockkeeper::Result<()> {
+    /// let keeper = Keeper::connect("memory:")?;
+    /// let handle = keeper.mutex("deploy").lock()?.detach(Duration::from_secs(1800))?;
+    /// keeper.attach(&handle)?.release()?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keeper::attach`](crate::Keeper::attach); [`Error::Invalid`] from async code.
+    pub fn attach(&self, handle: &Handle) -> Result<Guard> {
+        wait_for(self.keeper.attach(handle))?.map(Guard)
+    }
+
+    /// Like [`inspect`](Self::inspect), for at most `at_most` locks.
+    ///
+    /// # Errors
+    /// As [`inspect`](Self::inspect).
+    pub fn inspect_at_most(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
+        wait_for(self.keeper.inspect_at_most(prefix, at_most))?
+    }
+
+    /// The lock of exactly this name, with holders and waiters in order; `None` if it is free.
+    ///
+    /// # Errors
+    /// As [`Keeper::look`](crate::Keeper::look); [`Error::Invalid`] from async code.
+    pub fn look(&self, name: &str) -> Result<Option<LockView>> {
+        wait_for(self.keeper.look(name))?
+    }
+
+    /// Removes somebody's claim by force, as [`inspect`](Self::inspect) names it; `false` if it was not there.
+    ///
+    /// # Errors
+    /// As [`Keeper::evict`](crate::Keeper::evict); [`Error::Invalid`] from async code.
+    pub fn evict(&self, name: &str, claim: &str) -> Result<bool> {
+        wait_for(self.keeper.evict(name, claim))?
+    }
+
+    /// Asks the owner of a claim to release it, and waits up to `limit` until it is gone; `false` if it is still there.
+    ///
+    /// # Errors
+    /// As [`Keeper::ask`](crate::Keeper::ask); [`Error::Invalid`] from async code.
+    pub fn ask(&self, name: &str, claim: &str, limit: Duration) -> Result<bool> {
+        wait_for(self.keeper.ask(name, claim, limit))?
+    }
+
+    /// What the engine and style can do.
+    pub fn abilities(&self) -> Abilities {
+        self.keeper.abilities()
+    }
+
+    /// This keeper for claims of another holder: they are shown to operators as this one's, and everything else is shared.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an overlong text or host, or control characters in them.
+    pub fn for_holder(&self, holder: Holder) -> Result<Self> {
+        Ok(Self { keeper: self.keeper.for_holder(holder)?, owners: Arc::default() })
+    }
+
+    /// The namespace of its locks; empty for bare names.
+    pub fn namespace(&self) -> &str {
+        self.keeper.namespace()
+    }
+
+    /// How long a claim lives without a renewal.
+    pub fn ttl(&self) -> Duration {
+        self.keeper.ttl()
     }
 
     /// The keeper for async code.

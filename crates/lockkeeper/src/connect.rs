@@ -3,11 +3,12 @@
 use crate::diagnosis::Servers;
 use crate::engines;
 use lockkeeper_core::engine::Builder;
-use lockkeeper_core::engine::Engine;
 use lockkeeper_core::engine::{Address, parse_duration};
-use lockkeeper_core::{DEFAULT_TTL, Keeper, Result};
+use lockkeeper_core::engine::{Engine, PasswordCallback};
+use lockkeeper_core::{DEFAULT_TTL, Error, Keeper, Result};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Connects to the engine that the URL names, with the default settings.
 ///
@@ -48,6 +49,9 @@ pub struct Connect {
     namespace: Option<String>,
     holder: Option<String>,
     outage_limit: Option<Duration>,
+    password: Option<PasswordCallback>,
+    retry_for: Duration,
+    label_locks: bool,
 }
 
 impl Connect {
@@ -64,7 +68,17 @@ impl Connect {
     /// # Ok(()) }
     /// ```
     pub fn to(url: impl Into<String>) -> Self {
-        Self { url: url.into(), ttl: None, namespace: None, holder: None, outage_limit: None }
+        let url = url.into();
+        Self {
+            url,
+            ttl: None,
+            namespace: None,
+            holder: None,
+            outage_limit: None,
+            password: None,
+            retry_for: Duration::ZERO,
+            label_locks: false,
+        }
     }
 
     /// How long a claim lives without a renewal (default 10 s); `?ttl=` in the URL.
@@ -92,6 +106,47 @@ impl Connect {
         self
     }
 
+    /// Asks this for the password whenever a connection is opened, so that it may change while the keeper lives;
+    /// `?password_file=` in the URL reads a file as often. On Redis, PostgreSQL, MySQL and etcd.
+    ///
+    /// A server that refuses a password is tried again with the next one: renewals until the deadline of the hold, waits
+    /// until their limit.
+    ///
+    /// ```
+    /// let settings = lockkeeper::Connect::to("postgres://app@db/shop")
+    ///     .password_from(|| async { std::env::var("DATABASE_PASSWORD") });
+    /// # drop(settings);
+    /// ```
+    pub fn password_from<F, E>(mut self, ask: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = std::result::Result<String, E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.password = Some(PasswordCallback::new(ask));
+        self
+    }
+
+    /// Whether metrics have the label `lock` beside `engine` and `style` (default: no). For programs with few locks, since
+    /// each name is a series of its own.
+    pub fn label_locks(mut self, yes: bool) -> Self {
+        self.label_locks = yes;
+        self
+    }
+
+    /// How long to try again while the engine does not reply (default: not at all), so that a program may start before its
+    /// server does.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// # use std::time::Duration;
+    /// let keeper = lockkeeper::Connect::to("memory:").retry_for(Duration::from_secs(30)).connect().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn retry_for(mut self, limit: Duration) -> Self {
+        self.retry_for = limit;
+        self
+    }
+
     /// Connects.
     ///
     /// Cancel safety: dropping the future closes what was opened.
@@ -101,7 +156,7 @@ impl Connect {
     pub async fn connect(self) -> Result<Keeper> {
         let mut address = Address::parse(&self.url)?;
         let (ttl, builder) = self.settings(&mut address)?;
-        builder.build(open(address, ttl).await?)
+        builder.build(open(address, ttl, self.retry_for).await?)
     }
 
     /// Opens the engine alone, without a keeper: for tools that wrap or only look.
@@ -113,13 +168,16 @@ impl Connect {
     pub async fn engine(self) -> Result<Arc<dyn Engine>> {
         let mut address = Address::parse(&self.url)?;
         let (ttl, _) = self.settings(&mut address)?;
-        open(address, ttl).await
+        open(address, ttl, self.retry_for).await
     }
 
     fn settings(&self, address: &mut Address) -> Result<(Duration, Builder)> {
+        if let Some(callback) = &self.password {
+            address.set_password_callback(callback.clone());
+        }
         let in_url = address.take("ttl").map(|text| parse_duration(&text)).transpose()?;
         let ttl = self.ttl.or(in_url).unwrap_or(DEFAULT_TTL);
-        let mut builder = Keeper::builder().ttl(ttl);
+        let mut builder = Keeper::builder().ttl(ttl).label_locks(self.label_locks);
         let in_url = address.take("namespace");
         if let Some(namespace) = self.namespace.clone().or(in_url) {
             builder = builder.namespace(namespace);
@@ -137,10 +195,43 @@ impl Connect {
 }
 
 /// Opens the engine. An error of its servers says which they are and what was found there.
-async fn open(address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
+async fn open(address: Address, ttl: Duration, retry_for: Duration) -> Result<Arc<dyn Engine>> {
     let servers = Servers::of(&address);
-    match (engines::open(address, ttl).await, servers) {
+    let opened = if retry_for.is_zero() {
+        engines::open(address, ttl).await
+    } else {
+        open_within(&address, ttl, retry_for).await
+    };
+    match (opened, servers) {
         (Err(error), Some(servers)) => Err(servers.explain(error).await),
         (opened, _) => opened,
+    }
+}
+
+/// The first and the longest pause between two tries to connect.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
+
+/// Opens the engine, and again while it does not reply, up to the limit.
+async fn open_within(address: &Address, ttl: Duration, limit: Duration) -> Result<Arc<dyn Engine>> {
+    let ends_at = Instant::now() + limit;
+    let (mut pause, longest) = PAUSES;
+    let mut last = None;
+    loop {
+        let opened = tokio::time::timeout_at(ends_at, engines::open(address.clone(), ttl)).await;
+        let error = match opened {
+            Ok(Err(error)) if error.is_temporary() => error,
+            Ok(settled) => return settled,
+            Err(_) => {
+                let silent =
+                    || Error::temporary("the engine", "connect", format!("no reply within {limit:?}"));
+                return Err(last.unwrap_or_else(silent));
+            }
+        };
+        if Instant::now() + pause >= ends_at {
+            return Err(error);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(longest);
+        last = Some(error);
     }
 }

@@ -5,6 +5,7 @@ use lockkeeper_core::engine::{Address, Host};
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// How long all of the diagnosis may take; without its result the error stays as it was.
@@ -38,7 +39,7 @@ impl std::error::Error for Diagnosis {
 /// What is expected at the servers of a URL: the name of the product, and its default port.
 fn expected(scheme: &str) -> Option<(&'static str, u16)> {
     Some(match scheme {
-        "redis" | "rediss" | "redis+cluster" | "redlock" => ("Redis", 6379),
+        "redis" | "rediss" | "redis+unix" | "unix" | "redis+cluster" | "redlock" => ("Redis", 6379),
         "redis+sentinel" => ("Redis Sentinel", 26379),
         "postgres" | "postgresql" => ("PostgreSQL", 5432),
         "mysql" | "mariadb" => ("MySQL or MariaDB", 3306),
@@ -58,6 +59,9 @@ impl Servers {
     /// `None` for an engine without servers.
     pub(crate) fn of(address: &Address) -> Option<Self> {
         let (product, port) = expected(&address.scheme)?;
+        if let Some(names) = sockets(address, port) {
+            return Some(Self { product, names });
+        }
         let local = [Host { name: "127.0.0.1".into(), port: None }];
         let hosts = if address.hosts.is_empty() { &local[..] } else { &address.hosts };
         Some(Self { product, names: hosts.iter().map(|host| host.with_port(port)).collect() })
@@ -91,8 +95,37 @@ impl Servers {
     }
 }
 
+/// The Unix sockets that a URL names, if it does.
+fn sockets(address: &Address, port: u16) -> Option<Vec<String>> {
+    match address.scheme.as_str() {
+        "redis+unix" | "unix" => Some(vec![address.path.clone()]),
+        "mysql" | "mariadb" => address.get("socket").map(|path| vec![path.to_owned()]),
+        "postgres" | "postgresql" => {
+            let given = address.get("port").and_then(|port| port.parse().ok()).unwrap_or(port);
+            let first = address.hosts.first();
+            let port = first.and_then(|host| host.port).unwrap_or(given);
+            let named = address.get("host").or(first.map(|host| host.name.as_str()))?;
+            named.starts_with('/').then(|| vec![format!("{named}/.s.PGSQL.{port}")])
+        }
+        _ => None,
+    }
+}
+
+/// What is at a Unix socket.
+fn socket_verdict(path: &str, product: &str) -> String {
+    match UnixStream::connect(path).map_err(|error| error.kind()) {
+        Err(ErrorKind::NotFound) => format!("there is no socket {path} ({product} expected there)"),
+        Err(ErrorKind::ConnectionRefused) => format!("nothing listens on {path} ({product} expected there)"),
+        Err(ErrorKind::PermissionDenied) => format!("this user may not open the socket {path}"),
+        _ => format!("{path} ({product} expected there)"),
+    }
+}
+
 /// What is there, in a few words.
 fn verdict(server: &str, product: &str) -> String {
+    if server.starts_with('/') {
+        return socket_verdict(server, product);
+    }
     let Some(address) = server.to_socket_addrs().ok().and_then(|mut found| found.next()) else {
         return format!("{server} has no address ({product} expected there)");
     };

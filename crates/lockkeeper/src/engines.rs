@@ -140,7 +140,7 @@ engines! {
     "sqlite": lockkeeper_sqlite ["sqlite"] schema;
     "postgres": lockkeeper_postgres ["postgres", "postgresql"] schema;
     "mysql": lockkeeper_mysql ["mysql", "mariadb"] schema;
-    "redis": lockkeeper_redis ["redis", "rediss", "redis+sentinel", "redis+cluster"];
+    "redis": lockkeeper_redis ["redis", "rediss", "redis+unix", "unix", "redis+sentinel", "redis+cluster"];
     "redlock": lockkeeper_redlock ["redlock"];
     "zookeeper": lockkeeper_zookeeper ["zookeeper"];
     "etcd": lockkeeper_etcd ["etcd", "etcds"];

@@ -18,6 +18,8 @@
 //! Each engine is a cargo feature; [`engines`] lists what this build has, [`register`] adds one of your own (see
 //! `lockkeeper_core::engine`).
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod blocking;
 mod connect;
 mod diagnosis;
@@ -26,12 +28,20 @@ mod engines;
 pub use connect::{Connect, connect, default_url};
 pub use engines::{EngineInfo, engines, register};
 pub use lockkeeper_core::{
-    Abilities, ClaimView, Condition, CrashFrees, DEFAULT_TTL, Demand, Election, Error, Guard, Holder, Keeper,
-    LockView, LostReason, MIN_TTL, MultiLock, Mutex, Owner, Result, RwLock, Semaphore, Shape, Standing,
-    State, Token, Waits, Wanted, deadlocks,
+    Abilities, ClaimView, Condition, CrashFrees, DEFAULT_TTL, Demand, Election, Error, Guard, Handle, Holder,
+    Keeper, Leaders, LockView, LostReason, MIN_TTL, MultiLock, Mutex, Owner, Result, RwLock, Semaphore,
+    Shape, Standing, State, Token, Waits, Wanted, deadlocks,
 };
 
-/// The README's example, compiled with the documentation's.
+/// The examples of the README and of the book, compiled and run with the documentation's.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+
+    #[doc = include_str!("../../../docs/book/first-lock.md")]
+    struct FirstLock;
+
+    #[doc = include_str!("../../../docs/book/concepts.md")]
+    struct Concepts;
+}

@@ -1,7 +1,7 @@
 //! The API for plain threads: the whole Lock interface without async.
 
-use lockkeeper::blocking::{Cancel, Keeper};
-use lockkeeper::{Error, State};
+use lockkeeper::blocking::{Cancel, Keeper, MultiLock};
+use lockkeeper::{Connect, Error, State, Wanted};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -122,4 +122,70 @@ fn a_closed_keeper_frees_everything() {
 async fn async_code_is_refused_instead_of_blocked() {
     let refused = Keeper::connect("memory:").unwrap_err();
     assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+}
+
+#[test]
+fn a_multi_lock_shows_every_token() {
+    let keeper = keeper();
+    let wanted = ["b", "a"].map(|name| Wanted::exclusive(keeper.as_async(), name));
+    let guard = MultiLock::new(wanted).lock().unwrap();
+    let names: Vec<String> = guard.tokens().unwrap().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["lockkeeper/a", "lockkeeper/b"]);
+    assert_eq!(keeper.look("a").unwrap().unwrap().claims[0].id, guard.claim());
+}
+
+#[test]
+fn an_evicted_holder_is_lost() {
+    let keeper = Keeper::connect_with(Connect::to("memory:").ttl(Duration::from_millis(300))).unwrap();
+    let guard = keeper.mutex("m").lock().unwrap();
+    assert_eq!(guard.lease_left(), None);
+    assert!(keeper.evict("m", &guard.claim()).unwrap());
+    assert!(guard.lost().unwrap().is_lost());
+    assert!(keeper.look("m").unwrap().is_none());
+}
+
+#[test]
+fn an_election_is_observed_from_a_plain_thread() {
+    let connect = Connect::to("memory:").ttl(Duration::from_secs(1)).holder("replica-1");
+    let keeper = Keeper::connect_with(connect).unwrap();
+    let election = keeper.election("scheduler");
+    let mut leaders = election.observe();
+    assert!(leaders.changed().unwrap().is_none(), "first the present one: nobody");
+    let leading = election.campaign().unwrap();
+    assert!(election.try_campaign().unwrap().is_none());
+    assert!(election.campaign_within(Duration::from_millis(10)).unwrap().is_none());
+    let leader = leaders.changed().unwrap().unwrap();
+    assert_eq!((leader.holder.text.as_str(), leader.token), ("replica-1", leading.token().ok()));
+    assert_eq!(leaders.changed_within(Duration::from_millis(300)).unwrap(), None, "nothing changes");
+    assert_eq!(keeper.look("scheduler").unwrap().unwrap().claims.len(), 1, "an observer does not queue");
+    leading.release().unwrap();
+    assert!(leaders.next().unwrap().unwrap().is_none());
+}
+
+#[test]
+fn a_condition_wakes_a_plain_thread() {
+    let keeper = keeper();
+    let waiter = std::thread::spawn({
+        let keeper = keeper.clone();
+        move || {
+            let mutex = keeper.mutex("basket");
+            let guard = mutex.lock().unwrap();
+            keeper.condition("not-empty").wait(&mutex, guard).unwrap().release().unwrap();
+        }
+    });
+    let notified = || {
+        let _guard = keeper.mutex("basket").lock().unwrap();
+        keeper.condition("not-empty").notify_one().unwrap()
+    };
+    while !notified() {
+        std::thread::yield_now();
+    }
+    waiter.join().unwrap();
+    let mutex = keeper.mutex("basket");
+    let guard = mutex.lock().unwrap();
+    let limit = Duration::from_millis(20);
+    let (guard, woken) = keeper.condition("not-empty").wait_within(&mutex, guard, limit).unwrap();
+    assert!(!woken);
+    assert_eq!(keeper.condition("not-empty").notify_all().unwrap(), 0);
+    guard.release().unwrap();
 }

@@ -1,7 +1,7 @@
 //! The faces for plain threads: each waits on the calling thread for its async twin.
 
 use super::{Cancel, Guard, wait_for, wait_unless};
-use lockkeeper_core::Result;
+use lockkeeper_core::{Result, Wanted};
 use std::time::Duration;
 
 /// The four ways to ask, on top of the async twin's three: wait, try, wait for a time, wait unless cancelled.
@@ -41,6 +41,8 @@ macro_rules! ways_to_ask {
     };
 }
 
+pub(super) use ways_to_ask;
+
 /// A lock that one thread holds at a time; see [`Keeper::mutex`](super::Keeper::mutex).
 #[derive(Debug, Clone)]
 pub struct Mutex {
@@ -51,6 +53,16 @@ impl Mutex {
     /// The hold frees itself after this time, however long the work takes.
     pub fn lease(self, lease: Duration) -> Self {
         Self { lock: self.lock.lease(lease) }
+    }
+
+    /// Holds last for at least this time, however short the work is; see [`Mutex::hold_at_least`](crate::Mutex::hold_at_least).
+    pub fn hold_at_least(self, least: Duration) -> Self {
+        Self { lock: self.lock.hold_at_least(least) }
+    }
+
+    /// Claims live this long without a renewal, instead of the keeper's TTL.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self { lock: self.lock.ttl(ttl) }
     }
 
     ways_to_ask!(lock, try_lock, lock_within, lock_unless(), "for the lock");
@@ -66,6 +78,16 @@ impl RwLock {
     /// Holds free themselves after this time, however long the work takes.
     pub fn lease(self, lease: Duration) -> Self {
         Self { lock: self.lock.lease(lease) }
+    }
+
+    /// Holds last for at least this time, however short the work is; see [`Mutex::hold_at_least`](crate::Mutex::hold_at_least).
+    pub fn hold_at_least(self, least: Duration) -> Self {
+        Self { lock: self.lock.hold_at_least(least) }
+    }
+
+    /// Claims live this long without a renewal, instead of the keeper's TTL.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self { lock: self.lock.ttl(ttl) }
     }
 
     ways_to_ask!(read, try_read, read_within, read_unless(), "to read");
@@ -84,6 +106,16 @@ impl Semaphore {
         Self { lock: self.lock.lease(lease) }
     }
 
+    /// Holds last for at least this time, however short the work is; see [`Mutex::hold_at_least`](crate::Mutex::hold_at_least).
+    pub fn hold_at_least(self, least: Duration) -> Self {
+        Self { lock: self.lock.hold_at_least(least) }
+    }
+
+    /// Claims live this long without a renewal, instead of the keeper's TTL.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self { lock: self.lock.ttl(ttl) }
+    }
+
     ways_to_ask!(acquire, try_acquire, acquire_within, acquire_unless (want: u32), "for `want` permits");
 }
 
@@ -94,9 +126,25 @@ pub struct MultiLock {
 }
 
 impl MultiLock {
+    /// Several locks as one, of one keeper or of several, each by its demand:
+    /// `Wanted::shared(keeper.as_async(), "stock")`.
+    pub fn new(wanted: impl IntoIterator<Item = Wanted>) -> Self {
+        Self { lock: crate::MultiLock::new(wanted) }
+    }
+
     /// The holds free themselves after this time, however long the work takes.
     pub fn lease(self, lease: Duration) -> Self {
         Self { lock: self.lock.lease(lease) }
+    }
+
+    /// Holds last for at least this time, however short the work is; see [`Mutex::hold_at_least`](crate::Mutex::hold_at_least).
+    pub fn hold_at_least(self, least: Duration) -> Self {
+        Self { lock: self.lock.hold_at_least(least) }
+    }
+
+    /// Claims live this long without a renewal, instead of the keeper's TTL.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self { lock: self.lock.ttl(ttl) }
     }
 
     ways_to_ask!(lock, try_lock, lock_within, lock_unless(), "for all");
