@@ -1,9 +1,13 @@
 //! The table of cases.
 
+mod asking;
 mod dropping;
+mod electing;
+mod ending;
 mod exclusion;
 mod faces;
 mod faults;
+mod holds;
 mod leases;
 mod looking;
 mod loss;
@@ -35,6 +39,8 @@ pub(crate) enum Need {
     Shared,
     Permits,
     Downgrade,
+    Detach,
+    Ask,
     Processes,
     DurableTokens,
 }
@@ -47,6 +53,8 @@ impl Need {
             Self::Shared => (abilities.shared, "this style has no shared claims"),
             Self::Permits => (abilities.permits, "this style has no permits"),
             Self::Downgrade => (abilities.downgrade, "this style cannot shrink a hold"),
+            Self::Detach => (abilities.detach, "these locks end with a connection or a session"),
+            Self::Ask => (abilities.ask, "this style cannot carry a request to a holder"),
             Self::Processes => (abilities.across_processes, "these locks are inside one process"),
             Self::DurableTokens => (abilities.token_survives_restart, "these locks do not outlive a restart"),
         };
@@ -97,6 +105,7 @@ pub(crate) fn all() -> Vec<Case> {
         trying::a_try_leaves_nothing_behind [];
         trying::a_timed_wait_ends_without_the_lock [];
         trying::a_timed_wait_gets_a_lock_that_is_freed_in_time [];
+        trying::a_task_that_waits_for_itself_is_told [];
         reading::readers_share_and_exclude_writers [Shared];
         reading::a_writer_waits_for_every_reader [Shared];
         reading::a_reader_behind_a_waiting_writer_waits [Shared, Fair];
@@ -119,6 +128,11 @@ pub(crate) fn all() -> Vec<Case> {
         leases::a_waiter_outlives_many_ttls [];
         leases::a_blocked_executor_does_not_lose_the_lock [];
         leases::all_claims_of_a_keeper_are_renewed_in_one_call [];
+        holds::a_detached_hold_outlives_its_keeper_and_is_attached_by_another [];
+        holds::a_detached_hold_ends_in_time_and_the_next_is_granted [Detach];
+        holds::a_hold_lasts_for_its_least_time [];
+        holds::a_killed_process_keeps_its_least_time [Detach, Processes];
+        holds::a_lock_may_have_a_ttl_of_its_own [];
         dropping::a_future_dropped_at_any_await_point_leaves_nothing [];
         dropping::a_wait_dropped_at_any_await_point_leaves_nothing [];
         dropping::a_dropped_guard_frees_the_lock [];
@@ -132,6 +146,8 @@ pub(crate) fn all() -> Vec<Case> {
         loss::a_late_renewal_does_not_revive [];
         loss::work_under_protection_is_cancelled_on_loss [];
         loss::an_evicted_waiter_joins_again [Fair];
+        asking::an_asked_holder_is_told_and_lets_go [Ask];
+        asking::a_holder_that_goes_on_keeps_its_lock [Ask];
         faults::a_lost_reply_of_an_acquire_leaves_nothing [];
         faults::a_wait_outlives_a_lost_reply [];
         faults::a_lost_reply_of_a_renewal_is_only_uncertain [];
@@ -147,8 +163,10 @@ pub(crate) fn all() -> Vec<Case> {
         processes::a_killed_holder_frees_the_lock [Processes];
         processes::a_killed_waiter_does_not_stall_the_queue [Processes];
         processes::a_paused_holder_finds_out_that_it_lost [Processes];
+        ending::a_guard_dropped_at_the_end_of_main_frees_the_lock [Processes];
         looking::the_queue_is_shown_in_order [Fair];
         looking::a_holder_is_shown_with_its_token [];
+        looking::a_hold_is_shown_since_its_grant_and_a_wait_since_its_join [];
         looking::only_the_asked_prefix_is_shown [];
         looking::nothing_is_left_after_release [];
         names::bad_names_are_refused_before_anything_is_sent [];
@@ -163,6 +181,7 @@ pub(crate) fn all() -> Vec<Case> {
         faces::a_condition_wakes_everybody [Shared];
         faces::a_condition_gives_up_in_time [Shared];
         faces::one_candidate_leads [];
+        electing::an_observer_sees_every_leader_and_does_not_queue [];
     ]
 }
 

@@ -1,8 +1,8 @@
 //! An engine that fails on demand: loses replies after their effect, delays, duplicates, cuts off.
 
-use lockkeeper::{Abilities, Demand, Error, LockView, Result};
+use lockkeeper::{Abilities, Demand, Error, LockView, Result, Token};
 use lockkeeper_core::engine::{
-    Attempt, BoxFuture, Claim, ClaimId, Clock, Engine, Grant, Kept, Left, LockName, Renewal,
+    Attached, Attempt, BoxFuture, Claim, ClaimId, Clock, Engine, Grant, Kept, Left, LockName, Renewal,
 };
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -144,6 +144,14 @@ impl Engine for Faulty {
         })
     }
 
+    fn attach<'a>(&'a self, renewal: &'a Renewal, token: Token) -> BoxFuture<'a, Result<Option<Attached>>> {
+        self.inner.attach(renewal, token)
+    }
+
+    fn detached(&self, claim: &Claim) {
+        self.inner.detached(claim);
+    }
+
     fn release<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Left>> {
         Box::pin(async move {
             self.hold_up("release").await?;
@@ -170,6 +178,14 @@ impl Engine for Faulty {
 
     fn evict<'a>(&'a self, name: &'a LockName, id: ClaimId) -> BoxFuture<'a, Result<bool>> {
         self.inner.evict(name, id)
+    }
+
+    fn ask<'a>(&'a self, name: &'a LockName, id: ClaimId) -> BoxFuture<'a, Result<bool>> {
+        self.inner.ask(name, id)
+    }
+
+    fn evict_foreign<'a>(&'a self, name: &'a LockName, claim: &'a str) -> BoxFuture<'a, Result<bool>> {
+        self.inner.evict_foreign(name, claim)
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

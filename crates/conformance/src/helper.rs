@@ -1,10 +1,11 @@
 //! A process of its own that holds a lock and can be killed or paused: the test binary, started again.
 
-use lockkeeper::{Connect, State};
+use lockkeeper::{Connect, Guard, State};
 use lockkeeper_core::engine::Clock;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 const ASKED: &str = "LOCKKEEPER_CONFORMANCE_HELPER";
@@ -16,6 +17,20 @@ struct Task {
     namespace: String,
     name: String,
     ttl_ms: u64,
+    /// The least time of its hold, if it has one.
+    at_least_ms: Option<u64>,
+    runs: Runs,
+}
+
+/// How the helper's `main` runs its async code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Runs {
+    /// Holds the guard outside of the runtime, and drops it there.
+    Outside,
+    /// As `#[tokio::main(flavor = "current_thread")]`: drops the guard on the runtime's only thread.
+    OnOneThread,
+    /// As `#[tokio::main]`, with the guard in a task that is still there at the end of `main`.
+    InATask,
 }
 
 /// One line from the helper.
@@ -30,18 +45,49 @@ struct Report {
 /// A process that holds (or waits for) a lock.
 pub struct Helper {
     child: Child,
-    stdin: ChildStdin,
+    /// Gone when its `main` is to end.
+    stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
 }
 
 impl Helper {
     /// Starts a process that locks the name.
     pub fn start(url: &str, namespace: &str, name: &str, ttl: Duration) -> Self {
+        Self::start_with(url, namespace, name, ttl, None)
+    }
+
+    /// Starts a process that locks the name for at least a time.
+    pub fn start_with(
+        url: &str,
+        namespace: &str,
+        name: &str,
+        ttl: Duration,
+        at_least: Option<Duration>,
+    ) -> Self {
+        Self::start_task(Runs::Outside, url, namespace, name, ttl, at_least)
+    }
+
+    /// Starts a process that locks the name and runs its `main` in this way.
+    pub(crate) fn start_as(runs: Runs, url: &str, namespace: &str, name: &str, ttl: Duration) -> Self {
+        Self::start_task(runs, url, namespace, name, ttl, None)
+    }
+
+    fn start_task(
+        runs: Runs,
+        url: &str,
+        namespace: &str,
+        name: &str,
+        ttl: Duration,
+        at_least: Option<Duration>,
+    ) -> Self {
+        let milliseconds = |time: Duration| time.as_millis().try_into().expect("a sane duration");
         let task = Task {
             url: url.into(),
             namespace: namespace.into(),
             name: name.into(),
-            ttl_ms: ttl.as_millis().try_into().expect("a sane TTL"),
+            ttl_ms: milliseconds(ttl),
+            at_least_ms: at_least.map(milliseconds),
+            runs,
         };
         let mut child = Command::new(std::env::current_exe().expect("the path of this program"))
             .env(ASKED, serde_json::to_string(&task).expect("plain data"))
@@ -49,7 +95,7 @@ impl Helper {
             .stdout(Stdio::piped())
             .spawn()
             .expect("a helper process");
-        let stdin = child.stdin.take().expect("its input");
+        let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().expect("its output"));
         Self { child, stdin, stdout }
     }
@@ -69,7 +115,7 @@ impl Helper {
 
     /// Asks it for its state, at once: `Held`, `Uncertain` or `Lost`.
     pub fn state(&mut self) -> String {
-        writeln!(self.stdin, "state").expect("the helper listens");
+        writeln!(self.stdin.as_mut().expect("its input"), "state").expect("the helper listens");
         self.read().state
     }
 
@@ -82,6 +128,13 @@ impl Helper {
     pub fn kill(&mut self) {
         self.child.kill().expect("kill");
         self.child.wait().expect("its end");
+    }
+
+    /// Lets its `main` end with the guard still in a variable, and waits until the process is gone.
+    pub fn end(&mut self) {
+        self.stdin = None;
+        let status = self.child.wait().expect("its end");
+        assert!(status.success(), "the helper ended with {status}");
     }
 
     /// Stops it where it stands (SIGSTOP).
@@ -111,16 +164,44 @@ pub(crate) fn is_asked_for() -> bool {
 pub(crate) fn run() -> ExitCode {
     let task = std::env::var(ASKED).expect("the task");
     let task: Task = serde_json::from_str(&task).expect("a task as the suite writes it");
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    let guard = runtime.block_on(async {
-        let connect = Connect::to(task.url).namespace(task.namespace).ttl(Duration::from_millis(task.ttl_ms));
-        let keeper = connect.holder("helper").connect().await.expect("a keeper");
-        keeper.mutex(task.name).lock().await.expect("the lock")
-    });
+    let mut builder = match task.runs {
+        Runs::OnOneThread => tokio::runtime::Builder::new_current_thread(),
+        Runs::Outside | Runs::InATask => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder.worker_threads(1).enable_all().build().expect("a runtime");
+    match task.runs {
+        Runs::Outside => {
+            let guard = runtime.block_on(lock(task));
+            answer(&guard);
+        }
+        Runs::OnOneThread => runtime.block_on(async {
+            let guard = lock(task).await;
+            answer(&guard);
+        }),
+        Runs::InATask => runtime.block_on(async {
+            let (sender, guard) = tokio::sync::oneshot::channel();
+            tokio::spawn(async move {
+                let guard = Arc::new(lock(task).await);
+                sender.send(Arc::clone(&guard)).expect("main waits");
+                std::future::pending::<()>().await;
+            });
+            answer(&guard.await.expect("a guard"));
+        }),
+    }
+    ExitCode::SUCCESS
+}
+
+async fn lock(task: Task) -> Guard {
+    let connect = Connect::to(task.url).namespace(task.namespace).ttl(Duration::from_millis(task.ttl_ms));
+    let keeper = connect.holder("helper").connect().await.expect("a keeper");
+    let mut mutex = keeper.mutex(task.name);
+    if let Some(least) = task.at_least_ms {
+        mutex = mutex.hold_at_least(Duration::from_millis(least));
+    }
+    mutex.lock().await.expect("the lock")
+}
+
+fn answer(guard: &Guard) {
     let say = || {
         let report = Report {
             state: format!("{:?}", guard.state()),
@@ -134,5 +215,4 @@ pub(crate) fn run() -> ExitCode {
     for _ in std::io::stdin().lines().map_while(Result::ok) {
         say();
     }
-    ExitCode::SUCCESS
 }

@@ -20,6 +20,7 @@
 pub mod bench;
 mod cases;
 pub mod checker;
+mod events;
 pub mod faulty;
 pub mod helper;
 pub mod history;

@@ -7,9 +7,11 @@ use libtest_mimic::{Arguments, Trial};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-/// With the value `all`, every case runs over TLS, and nothing else does. Otherwise the suites over TLS run the cases
-/// of [`cases::OVER_TLS`] only.
-const TLS: &str = "LOCKKEEPER_TLS";
+/// Ways to an engine besides the usual one, and the variable for each: with the value `all`, every case runs that way, and
+/// nothing else does. Otherwise the suites of these ways run the cases of [`cases::OVER_TLS`] only.
+const WAYS: [(&str, &str); 2] = [(TLS, "LOCKKEEPER_TLS"), (POOLER, "LOCKKEEPER_POOLER")];
+const TLS: &str = "tls";
+const POOLER: &str = "pooler";
 
 /// The suites of one test program, which runs their cases as tests named `SUITE::TOPIC::CASE`.
 ///
@@ -33,7 +35,8 @@ struct Part {
     name: String,
     suite: Suite,
     start: Start,
-    is_tls: bool,
+    /// The way to the engine, if it is not the usual one.
+    way: Option<&'static str>,
 }
 
 impl Program {
@@ -44,13 +47,29 @@ impl Program {
 
     /// Adds a suite. Its engine is started when the first of its cases needs it, and dropped after the last.
     pub fn suite(self, name: &str, suite: Suite, start: impl FnOnce() -> Subject + Send + 'static) -> Self {
-        self.with(Part { name: name.into(), suite, start: Box::new(start), is_tls: false })
+        self.with(Part { name: name.into(), suite, start: Box::new(start), way: None })
     }
 
     /// Adds a suite whose engine is reached over TLS; its tests are named `tls::SUITE::TOPIC::CASE`. A dozen of its cases
     /// run, or all of them with `LOCKKEEPER_TLS=all`, which leaves out the suites without TLS.
     pub fn tls(self, name: &str, suite: Suite, start: impl FnOnce() -> Subject + Send + 'static) -> Self {
-        self.with(Part { name: format!("tls::{name}"), suite, start: Box::new(start), is_tls: true })
+        self.by(TLS, name, suite, start)
+    }
+
+    /// Adds a suite whose engine is reached through a connection pooler; its tests are named `pooler::SUITE::TOPIC::CASE`. A
+    /// dozen of its cases run, or all of them with `LOCKKEEPER_POOLER=all`, which leaves out the other suites.
+    pub fn pooler(self, name: &str, suite: Suite, start: impl FnOnce() -> Subject + Send + 'static) -> Self {
+        self.by(POOLER, name, suite, start)
+    }
+
+    fn by(
+        self,
+        way: &'static str,
+        name: &str,
+        suite: Suite,
+        start: impl FnOnce() -> Subject + Send + 'static,
+    ) -> Self {
+        self.with(Part { name: format!("{way}::{name}"), suite, start: Box::new(start), way: Some(way) })
     }
 
     fn with(mut self, part: Part) -> Self {
@@ -68,22 +87,23 @@ impl Program {
         let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() * per_core);
         arguments.test_threads.get_or_insert(threads);
         let shows_reasons = !arguments.list && arguments.filter.is_none();
-        let tls_only = std::env::var(TLS).is_ok_and(|value| value == "all");
-        let trials = self.trials(tls_only, shows_reasons);
+        let is_chosen = |variable: &str| std::env::var(variable).is_ok_and(|value| value == "all");
+        let only = WAYS.iter().find(|(_, variable)| is_chosen(variable)).map(|(way, _)| *way);
+        let trials = self.trials(only, shows_reasons);
         libtest_mimic::run(&arguments, trials).exit_code()
     }
 
-    fn trials(self, tls_only: bool, shows_reasons: bool) -> Vec<Trial> {
-        let parts = self.parts.into_iter().filter(|part| part.is_tls || !tls_only);
-        parts.flat_map(|part| part.trials(tls_only, shows_reasons)).collect()
+    fn trials(self, only: Option<&str>, shows_reasons: bool) -> Vec<Trial> {
+        let parts = self.parts.into_iter().filter(|part| only.is_none() || part.way == only);
+        parts.flat_map(|part| part.trials(only.is_some(), shows_reasons)).collect()
     }
 }
 
 impl Part {
-    fn trials(self, tls_only: bool, shows_reasons: bool) -> Vec<Trial> {
+    fn trials(self, all: bool, shows_reasons: bool) -> Vec<Trial> {
         let started = Started::new(self.start);
         let prefix = if self.name.is_empty() { String::new() } else { format!("{}::", self.name) };
-        let is_chosen = |case: &Case| !self.is_tls || tls_only || cases::OVER_TLS.contains(&case.name);
+        let is_chosen = |case: &Case| self.way.is_none() || all || cases::OVER_TLS.contains(&case.name);
         let mut elsewhere: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let mut trials = Vec::new();
         for case in cases::all().into_iter().filter(is_chosen) {
@@ -103,20 +123,20 @@ impl Part {
 mod tests {
     use super::*;
 
-    fn names(tls_only: bool) -> Vec<String> {
+    fn names(only: Option<&str>) -> Vec<String> {
         let suite = Suite::new(lockkeeper::engines()[0].styles[0]);
         let program = Program::new().suite("plain", suite.clone(), || Subject::at("memory:plain")).tls(
             "plain",
             suite,
             || Subject::at("memory:tls"),
         );
-        let trials = program.trials(tls_only, false);
+        let trials = program.trials(only, false);
         trials.iter().map(|trial| trial.name().to_owned()).collect()
     }
 
     #[test]
     fn a_dozen_cases_run_over_tls_beside_the_others() {
-        let names = names(false);
+        let names = names(None);
         let (tls, others): (Vec<_>, Vec<_>) = names.iter().partition(|name| name.starts_with("tls::plain::"));
         assert!((10..=16).contains(&tls.len()), "{tls:?}");
         assert!(others.len() > 60, "{others:?}");
@@ -125,9 +145,9 @@ mod tests {
 
     #[test]
     fn every_case_runs_over_tls_if_asked_and_no_other() {
-        let all = names(true);
+        let all = names(Some(TLS));
         assert!(all.iter().all(|name| name.starts_with("tls::plain::")), "{all:?}");
-        let without = names(false).iter().filter(|name| name.starts_with("plain::")).count();
+        let without = names(None).iter().filter(|name| name.starts_with("plain::")).count();
         assert_eq!(all.len(), without);
     }
 }

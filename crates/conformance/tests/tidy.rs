@@ -1,5 +1,9 @@
 //! What every file and every engine must have, checked as a test.
 
+#[path = "tidy/book.rs"]
+mod book;
+#[path = "tidy/packages.rs"]
+mod packages;
 #[path = "tidy/rooms.rs"]
 mod rooms;
 #[path = "tidy/words.rs"]

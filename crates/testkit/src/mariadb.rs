@@ -75,7 +75,7 @@ impl MariaDb {
 
     /// The URL of a server with TLS for clients that verify it: the [`url`](Self::url) with its parameters.
     pub fn tls_url(&self) -> String {
-        format!("{}?ssl-mode=verify&ssl-ca={}", self.url(), self.ca().display())
+        format!("{}?ssl-mode=VERIFY_IDENTITY&ssl-ca={}", self.url(), self.ca().display())
     }
 
     /// `mysql://root@127.0.0.1:PORT/lockkeeper`

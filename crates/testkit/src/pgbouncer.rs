@@ -53,6 +53,7 @@ listen_port = {port}
 unix_socket_dir =
 auth_type = any
 pool_mode = {mode}
+max_client_conn = 2000
 "
     );
     let file = directory.join("pgbouncer.ini");

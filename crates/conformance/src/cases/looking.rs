@@ -2,6 +2,8 @@
 
 use crate::bench::{Bench, soon_held};
 use lockkeeper::{Demand, Keeper, Standing};
+use lockkeeper_core::engine::Clock;
+use std::time::Duration;
 
 async fn named(bench: &Bench, holder: &str) -> Keeper {
     bench.connect(lockkeeper::DEFAULT_TTL).holder(holder).connect().await.expect("a keeper")
@@ -48,6 +50,60 @@ pub(super) async fn a_holder_is_shown_with_its_token(bench: Bench) {
     assert!(!claim.holder.host.is_empty());
     assert!(!claim.foreign);
     assert!(claim.ttl_left.is_none_or(|left| left <= keeper.ttl()));
+    guard.release().await.expect("a release");
+}
+
+/// What clocks and rounded times may differ by.
+const ROUNDING: Duration = Duration::from_millis(100);
+/// How long the first hold lasts: much longer than that.
+const FIRST_HOLD: Duration = Duration::from_secs(1);
+
+pub(super) async fn a_hold_is_shown_since_its_grant_and_a_wait_since_its_join(bench: Bench) {
+    let (first, second) = (bench.keeper().await, bench.keeper_with(bench.short_ttl()).await);
+    let before_the_first = Clock::Boot.now();
+    let guard = soon_held(first.mutex("since").lock()).await;
+    let waiter = tokio::spawn({
+        let second = second.clone();
+        async move { soon_held(second.mutex("since").lock()).await }
+    });
+    if bench.abilities().fair {
+        bench.until_waiting(&first, "since", 1).await;
+    }
+    let waits_since = Clock::Boot.now();
+    tokio::time::sleep(FIRST_HOLD).await;
+    let look = async || bench.look(&first, "since").await.expect("the lock is in use");
+    let lock = look().await;
+    assert!(lock.waiters().all(|claim| claim.held_for.is_none() && claim.age >= Some(FIRST_HOLD - ROUNDING)));
+    // It may be shown only after its first renewal.
+    if let Some(held_for) = lock.holders().next().expect("a holder").held_for {
+        assert!(
+            held_for + ROUNDING >= FIRST_HOLD
+                && held_for <= Clock::Boot.now().since(before_the_first) + ROUNDING
+        );
+    }
+    let before_the_grant = Clock::Boot.now();
+    guard.release().await.expect("a release");
+    let guard = waiter.await.expect("the waiter");
+    let granted_by = Clock::Boot.now();
+    let mut shown = None;
+    bench
+        .until("the time since the grant is shown", async || {
+            let lock = look().await;
+            let claim = lock.holders().next().expect("a holder");
+            assert_eq!(claim.id, guard.claim());
+            shown = claim.held_for.map(|held_for| (held_for, claim.age));
+            let most = Clock::Boot.now().since(before_the_grant) + ROUNDING;
+            assert!(claim.held_for.is_none_or(|held_for| held_for <= most), "{:?}, {most:?}", claim.held_for);
+            shown.is_some()
+        })
+        .await;
+    if bench.abilities().fair {
+        let waited = before_the_grant.since(waits_since);
+        assert!(shown.is_some_and(|(_, age)| age.is_some_and(|age| age + ROUNDING >= waited)), "{shown:?}");
+    }
+    let looked_at = Clock::Boot.now();
+    let held_for = look().await.holders().next().and_then(|claim| claim.held_for).expect("as before");
+    assert!(held_for + ROUNDING * 5 >= looked_at.since(granted_by), "{held_for:?}");
     guard.release().await.expect("a release");
 }
 

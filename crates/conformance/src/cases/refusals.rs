@@ -11,6 +11,12 @@ pub(super) async fn what_a_style_lacks_is_refused_with_a_way_out(bench: Bench) {
     if !abilities.permits {
         refused(&keeper, keeper.semaphore("lacking", 2).acquire(1).await.err()).await;
     }
+    if !abilities.ask {
+        let guard = soon_held(keeper.mutex("lacking").lock()).await;
+        let error = keeper.ask("lacking", &guard.claim(), std::time::Duration::ZERO).await.err();
+        guard.release().await.expect("a release");
+        refused(&keeper, error).await;
+    }
     if abilities.shared && !abilities.downgrade {
         let writer = soon_held(keeper.rwlock("lacking").write()).await;
         let error = writer.downgrade().await.err();

@@ -1,7 +1,9 @@
 //! Not waiting, and waiting for a limited time.
 
 use crate::bench::{Bench, PATIENCE, soon, soon_held};
+use crate::events::Events;
 use std::time::Duration;
+use tracing::instrument::WithSubscriber as _;
 
 pub(super) async fn a_free_lock_is_had_at_once(bench: Bench) {
     let keeper = bench.keeper().await;
@@ -51,4 +53,25 @@ pub(super) async fn a_timed_wait_gets_a_lock_that_is_freed_in_time(bench: Bench)
     guard.release().await.expect("a release");
     let guard = waiter.await.expect("a waiter").expect("an answer").expect("the lock");
     guard.release().await.expect("a release");
+}
+
+/// A second lock of a name that the same task holds would wait for ever; an event says so, and `holds` to a caller that got nothing.
+pub(super) async fn a_task_that_waits_for_itself_is_told(bench: Bench) {
+    let (keeper, other) = (bench.keeper().await, bench.keeper().await);
+    let guard = soon_held(keeper.mutex("own").lock()).await;
+    let told = async |keeper: &lockkeeper::Keeper, limit: Option<Duration>| {
+        let (events, mutex) = (Events::default(), keeper.mutex("own"));
+        let got = match limit {
+            Some(limit) => mutex.lock_within(limit).with_subscriber(events.clone()).await,
+            None => mutex.try_lock().with_subscriber(events.clone()).await,
+        };
+        assert!(got.expect("an answer").is_none(), "it is held");
+        events.contain("this task holds the lock already")
+    };
+    let limit = Some(Duration::from_millis(300));
+    assert!(told(&keeper, limit).await && told(&keeper, None).await, "an event says so");
+    assert!(!told(&other, limit).await && !told(&other, None).await, "the other keeper does not hold it");
+    assert_eq!((keeper.holds("own").ok(), other.holds("own").ok()), (Some(true), Some(false)));
+    guard.release().await.expect("a release");
+    assert_eq!(keeper.holds("own").ok(), Some(false));
 }

@@ -22,8 +22,8 @@ const ROOMS: &[&str] = &[
 ];
 /// A word of a reason, in the first paragraph of a file that is no such room.
 const REASONS: &[&str] = &["because", "since", "so that", "only", "Only", "alone", "Elsewhere"];
-/// The most source files that an engine may have, without its tests.
-const MOST_FILES: &[(&str, usize)] = &[("mysql", 14), ("postgres", 14), ("redis", 14), ("zookeeper", 18)];
+/// The most source files that an engine may have, without its tests. Redis has one more style than others, Redisson's.
+const MOST_FILES: &[(&str, usize)] = &[("mysql", 14), ("postgres", 14), ("redis", 15), ("zookeeper", 18)];
 /// Engines whose rooms are still to be put in order; may only shrink.
 const ROOMS_LEFT: &[&str] = &[];
 
