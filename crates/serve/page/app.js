@@ -1,0 +1,184 @@
+// The page: fetches what the engine has whenever something happens, and draws the view that the address names.
+
+import { get, listen, lockPath, onTokenNeeded, remove, setToken } from './api.js';
+import { duration, element, who } from './dom.js';
+import { graph } from './graph.js';
+import { lock } from './lock.js';
+import { locks } from './locks.js';
+
+const main = document.getElementById('main');
+const data = { locks: { locks: [], deadlocks: [] }, ttl: 0, server: null, rates: [] };
+let prefix = '';
+let loading = false;
+let again = false;
+let asking = null;
+
+// Asks for a token once, however many requests need it.
+onTokenNeeded(
+  (error) =>
+    (asking ??= new Promise((resolve) => {
+      const dialog = document.getElementById('token-dialog');
+      document.getElementById('token-error').textContent = error;
+      dialog.addEventListener(
+        'close',
+        () => {
+          setToken(document.getElementById('token').value.trim());
+          asking = null;
+          resolve();
+        },
+        { once: true },
+      );
+      dialog.showModal();
+    })),
+);
+
+const view = () => {
+  const [, kind = '', rest = ''] = location.hash.match(/^#\/([^/]*)\/?(.*)$/) ?? [];
+  return { kind, name: decodeURIComponent(rest) };
+};
+
+// Replaces what is shown, and keeps the focus where it was.
+function show(children) {
+  const focused = document.activeElement?.id;
+  const at = document.activeElement?.selectionStart;
+  main.replaceChildren(...children.flat());
+  const back = focused && document.getElementById(focused);
+  if (back && main.contains(back)) {
+    back.focus({ preventScroll: true });
+    if (at !== undefined && at !== null) back.setSelectionRange?.(at, at);
+  }
+}
+
+function figures() {
+  const server = data.server;
+  if (!server) return [element('p', {}, 'loading')];
+  const [first, last] = [data.rates[0], data.rates.at(-1)];
+  const seconds = (last.time - first.time) / 1000;
+  const rate = (name) => (seconds > 1 ? ((last[name] - first[name]) / seconds).toFixed(1) : '–');
+  const one = (value, words) =>
+    element('div', { class: 'figure' }, element('b', {}, String(value)), element('span', {}, words));
+  return [
+    element('h2', {}, 'This server'),
+    element(
+      'div',
+      { class: 'figures' },
+      one(rate('granted'), 'grants a second'),
+      one(server.holds, 'holds'),
+      one(server.waiters, 'waiting requests'),
+      one(server.sessions, 'sessions'),
+      one(server.granted, 'grants since its start'),
+      one(server.busy, 'waits that ended without a grant'),
+      one(server.near_misses, 'renewals near the deadline'),
+      one(server.lost, 'holds lost'),
+      one(server.silent, 'sessions that fell silent'),
+      one(duration(server.up_ms / 1000), 'running'),
+    ),
+    element('h3', {}, 'Engine'),
+    element(
+      'dl',
+      {},
+      ...[
+        ['Engine', `${server.engine}, style ${server.style}`],
+        ['Namespace', server.namespace || '(none)'],
+        ['TTL at the engine', duration(server.engine_ttl_ms / 1000)],
+        ['Version', server.version],
+      ].flatMap(([name, value]) => [element('dt', {}, name), element('dd', {}, value)]),
+    ),
+  ];
+}
+
+async function draw() {
+  const { kind, name } = view();
+  for (const link of document.querySelectorAll('nav a')) {
+    const here = link.dataset.view === (kind === 'lock' || kind === '' ? 'locks' : kind);
+    if (here) link.setAttribute('aria-current', 'page');
+    else link.removeAttribute('aria-current');
+  }
+  if (kind === 'lock') {
+    const one = await get(lockPath(name));
+    if (view().name === name) show(lock(one, data, evict));
+  } else if (kind === 'graph') show(graph(data));
+  else if (kind === 'server') show(figures());
+  else
+    show(
+      locks(data, prefix, (text) => {
+        prefix = text;
+        draw();
+      }),
+    );
+}
+
+async function refresh() {
+  if (loading) {
+    again = true;
+    return;
+  }
+  loading = true;
+  try {
+    do {
+      again = false;
+      [data.locks, data.server] = await Promise.all([get('v1/locks'), get('v1/server')]);
+      data.ttl = data.server.engine_ttl_ms / 1000;
+      data.rates.push({ time: Date.now(), granted: data.server.granted });
+      if (data.rates.length > 20) data.rates.shift();
+      document.getElementById('engine').textContent =
+        `${data.server.engine} · ${data.server.namespace || 'no namespace'}`;
+      await draw();
+    } while (again);
+  } catch (error) {
+    show([element('p', { class: 'notice', role: 'alert' }, error.message)]);
+  } finally {
+    loading = false;
+  }
+}
+
+function evict(name, claim) {
+  const dialog = document.getElementById('evict-dialog');
+  const error = document.getElementById('evict-error');
+  error.textContent = '';
+  document.getElementById('evict-facts').replaceChildren(
+    ...[
+      ['Lock', name],
+      ['Claim of', who(claim)],
+      ['State', claim.standing],
+      ['Claim', claim.id],
+    ].flatMap(([term, value]) => [element('dt', {}, term), element('dd', {}, value)]),
+  );
+  document.getElementById('evict-yes').onclick = async (event) => {
+    event.preventDefault();
+    try {
+      await remove(`${lockPath(name)}/claims/${encodeURIComponent(claim.id)}`);
+      dialog.close();
+      refresh();
+    } catch (problem) {
+      error.textContent = problem.message;
+    }
+  };
+  dialog.showModal();
+}
+
+function state(now) {
+  const live = document.getElementById('live');
+  live.className = `live ${now}`;
+  document.getElementById('live-text').textContent = now === 'on' ? 'live' : 'no connection; trying again';
+  if (now === 'on') refresh();
+}
+
+const words = {
+  holds: 'is held by',
+  waits: 'is waited for by',
+  left: 'was left by',
+  lost: 'was lost by',
+  deadlock: 'is part of a deadlock:',
+};
+listen((event, what) => {
+  if (what && words[event]) document.getElementById('news').textContent = `${what.lock} ${words[event]} ${what.who}`;
+  refresh();
+}, state);
+addEventListener('hashchange', () => {
+  draw().catch(() => {});
+  main.focus();
+});
+// Bars and times go on between events.
+setInterval(refresh, 1000);
+refresh();

@@ -1,0 +1,132 @@
+// Who waits for whom across locks: processes as boxes, waits as arrows, circles in red.
+
+import { element, svg, who } from './dom.js';
+import { circles } from './locks.js';
+import { shorten } from './lock.js';
+
+export function graph(data) {
+  const nodes = new Map();
+  const edges = [];
+  const node = (claim) => {
+    const name = who(claim);
+    if (!nodes.has(name)) nodes.set(name, { name, claim, waits: [] });
+    return nodes.get(name);
+  };
+  for (const lock of data.locks.locks) {
+    const byId = new Map(lock.claims.map((claim) => [claim.id, claim]));
+    for (const claim of lock.claims) {
+      for (const ahead of claim.waits_for.slice(0, 3)) {
+        if (!byId.has(ahead)) continue;
+        const [from, to] = [node(claim), node(byId.get(ahead))];
+        edges.push({ from, to, lock: lock.name });
+        from.waits.push(to);
+      }
+    }
+  }
+  const inCircle = new Set(data.locks.deadlocks.flat().map((wait) => `${wait.waits_for_lock} ${wait.who}`));
+  const title = element('h2', {}, 'Who waits for whom');
+  if (edges.length === 0) return [title, element('div', { class: 'card empty' }, 'Nobody waits.')];
+  // The column is the length of the way to somebody who waits for nobody; the processes of a circle stand side by side.
+  const depth = (one, seen) =>
+    seen.has(one) ? 0 : 1 + Math.max(-1, ...one.waits.map((next) => depth(next, new Set(seen).add(one))));
+  const columns = [];
+  const put = (one, level) => {
+    if (one && one.level === undefined) {
+      one.level = level;
+      (columns[level] ??= []).push(one);
+    }
+  };
+  for (const circle of data.locks.deadlocks)
+    circle.forEach((wait, at) => put(nodes.get(wait.who), Math.min(6, circle.length - 1 - at)));
+  for (const one of [...nodes.values()].slice(0, 60))
+    put(one, Math.min(6, one.waits.length ? depth(one, new Set()) : 0));
+  const [boxWidth, boxHeight, gapX, gapY] = [186, 44, 92, 44];
+  const used = columns.filter(Boolean);
+  used.forEach((column, at) =>
+    column.forEach((one, row) => {
+      one.x = 12 + at * (boxWidth + gapX);
+      one.y = 12 + row * (boxHeight + gapY);
+    }),
+  );
+  const width = Math.max(640, used.length * (boxWidth + gapX) - gapX + 24);
+  const height = Math.max(...used.map((column) => column.length)) * (boxHeight + gapY) + 20;
+  const isBad = (edge) => inCircle.has(`${edge.lock} ${edge.from.name}`);
+  const arrow = (edge) => {
+    const bad = isBad(edge);
+    const back = edge.to.x >= edge.from.x;
+    const x1 = back ? edge.from.x + boxWidth / 2 : edge.from.x;
+    const y1 = edge.from.y + (back ? boxHeight : boxHeight / 2);
+    const x2 = edge.to.x + (back ? boxWidth / 2 : boxWidth);
+    const y2 = edge.to.y + (back ? boxHeight : boxHeight / 2);
+    const path = back
+      ? `M${x1} ${y1}C${x1} ${y1 + 34} ${x2} ${y2 + 34} ${x2} ${y2 + 4}`
+      : `M${x1} ${y1}C${x1 - 40} ${y1} ${x2 + 40} ${y2} ${x2 + 4} ${y2}`;
+    return svg(
+      'g',
+      {},
+      svg('title', {}, `${edge.from.name} waits for ${edge.lock} behind ${edge.to.name}`),
+      svg('path', { class: `edge ${bad ? 'bad' : ''}`, d: path, 'marker-end': `url(#${bad ? 'bad' : 'tip'})` }),
+      svg(
+        'text',
+        { class: 'soft', x: (x1 + x2) / 2, y: (y1 + y2) / 2 + (back ? 22 : -5), 'text-anchor': 'middle' },
+        shorten(edge.lock, 13),
+      ),
+    );
+  };
+  const box = (one) =>
+    svg(
+      'g',
+      { class: `node ${edges.some((edge) => edge.from === one && isBad(edge)) ? 'bad' : ''}` },
+      svg('title', {}, one.name),
+      svg('rect', { x: one.x, y: one.y, width: boxWidth, height: boxHeight, rx: 9 }),
+      svg('text', { x: one.x + 12, y: one.y + 19, style: 'font-weight:600' }, shorten(one.claim.who, 26)),
+      svg(
+        'text',
+        { class: 'soft', x: one.x + 12, y: one.y + 35 },
+        shorten([one.claim.host, one.claim.pid || ''].filter(Boolean).join(' · '), 30),
+      ),
+    );
+  const tip = (id, colour) =>
+    svg(
+      'marker',
+      { id, viewBox: '0 0 8 8', refX: 6, refY: 4, markerWidth: 7, markerHeight: 7, orient: 'auto' },
+      svg('path', { d: 'M0 0L8 4L0 8z', style: `fill:${colour}` }),
+    );
+  return [
+    title,
+    circles(data.locks.deadlocks),
+    element(
+      'div',
+      { class: 'card', style: 'padding:10px;overflow:auto' },
+      svg(
+        'svg',
+        {
+          class: 'picture',
+          style: `min-width:${width}px`,
+          viewBox: `0 0 ${width} ${height}`,
+          role: 'img',
+          'aria-label': `${edges.length} waits between ${nodes.size} processes`,
+        },
+        svg('defs', {}, tip('tip', 'var(--soft)'), tip('bad', 'var(--red)')),
+        edges.filter((edge) => edge.from.x && edge.to.x).map(arrow),
+        used.flat().map(box),
+      ),
+    ),
+    element('h3', {}, 'The same in words'),
+    element(
+      'ul',
+      {},
+      edges
+        .slice(0, 200)
+        .map((edge) =>
+          element(
+            'li',
+            {},
+            `${edge.from.name} waits for `,
+            element('a', { href: `#/lock/${encodeURIComponent(edge.lock)}` }, edge.lock),
+            ` behind ${edge.to.name}`,
+          ),
+        ),
+    ),
+  ];
+}

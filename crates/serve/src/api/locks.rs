@@ -1,0 +1,245 @@
+//! Locks: who holds and who waits, and evict.
+
+use crate::app::App;
+use crate::error::Problem;
+use crate::extract::{InPath, InQuery, Viewer};
+use crate::tokens::{Caller, Right};
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use lockkeeper_core::{ClaimView, Keeper, LockView, Standing, deadlocks};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+/// One lock in use.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct Lock {
+    /// Its name.
+    pub(crate) name: String,
+    /// With the namespace.
+    pub(crate) full_name: String,
+    /// Its claims in the order of the queue; the holders come first.
+    pub(crate) claims: Vec<Claim>,
+    /// The circles of processes that wait for each other in which somebody waits for this lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) deadlocks: Option<Vec<Vec<Wait>>>,
+    /// The last claims of this lock that this server has seen, the newest first; of a single lock alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) history: Option<Vec<crate::watcher::Past>>,
+}
+
+/// One claim as the engine has it.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct Claim {
+    /// Its id, or another client's name for its claim.
+    pub(crate) id: String,
+    /// `holds` or `waits`.
+    #[schema(example = "holds")]
+    pub(crate) standing: String,
+    /// `exclusive`, `shared` or `2/4`.
+    pub(crate) demand: String,
+    /// Who stands behind it.
+    pub(crate) who: String,
+    /// The machine.
+    pub(crate) host: String,
+    /// The process.
+    pub(crate) pid: u32,
+    /// The fencing token, of a claim that holds.
+    pub(crate) token: Option<u64>,
+    /// How long ago it joined the queue.
+    pub(crate) age_seconds: Option<f64>,
+    /// How long ago it was granted, as far as the engine or this server knows.
+    pub(crate) held_seconds: Option<f64>,
+    /// How long it lives without another renewal.
+    pub(crate) ttl_left_seconds: Option<f64>,
+    /// Made by another client than lockkeeper.
+    pub(crate) foreign: bool,
+    /// The claims of which one must leave before anything changes for this one.
+    pub(crate) waits_for: Vec<String>,
+}
+
+/// One process of a circle.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct Wait {
+    /// The claim that waits.
+    pub(crate) claim: String,
+    /// Whose it is.
+    pub(crate) who: String,
+    /// The lock it waits for.
+    pub(crate) waits_for_lock: String,
+    /// A claim ahead of it.
+    pub(crate) behind_claim: String,
+    /// Whose that is.
+    pub(crate) behind: String,
+}
+
+/// Locks in use.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct Locks {
+    /// Sorted by name.
+    pub(crate) locks: Vec<Lock>,
+    /// The circles of processes that wait for each other.
+    pub(crate) deadlocks: Vec<Vec<Wait>>,
+}
+
+/// The circles of processes that wait for each other.
+pub(crate) fn circles(locks: &[LockView]) -> Vec<Vec<Wait>> {
+    let circle = |circle: Vec<lockkeeper_core::Waits<'_>>| {
+        let waits = circle.into_iter().map(|wait| Wait {
+            claim: wait.claim.id.clone(),
+            who: wait.claim.holder.to_string(),
+            waits_for_lock: wait.lock.to_owned(),
+            behind_claim: wait.behind.id.clone(),
+            behind: wait.behind.holder.to_string(),
+        });
+        waits.collect()
+    };
+    deadlocks(locks).into_iter().map(circle).collect()
+}
+
+impl Lock {
+    fn of(app: &App, lock: &LockView) -> Self {
+        let claims = lock.claims.iter().enumerate().map(|(index, claim)| {
+            let ahead = lock.waits_for(index).into_iter().map(|ahead| lock.claims[ahead].id.clone());
+            Claim::of(claim, ahead.collect(), app.watcher.held_for(&claim.id).map(|held| held.as_secs_f64()))
+        });
+        Self {
+            name: lock.name.clone(),
+            full_name: full_name(&app.keeper, &lock.name),
+            claims: claims.collect(),
+            deadlocks: None,
+            history: None,
+        }
+    }
+}
+
+impl Claim {
+    fn of(claim: &ClaimView, waits_for: Vec<String>, held_seconds: Option<f64>) -> Self {
+        Self {
+            id: claim.id.clone(),
+            standing: claim.standing.to_string(),
+            demand: claim.demand.to_string(),
+            who: claim.holder.text.clone(),
+            host: claim.holder.host.clone(),
+            pid: claim.holder.pid,
+            token: claim.token.map(|token| token.0),
+            age_seconds: claim.age.map(|age| age.as_secs_f64()),
+            held_seconds: held_seconds.filter(|_| claim.standing == Standing::Holds),
+            ttl_left_seconds: claim.ttl_left.map(|left| left.as_secs_f64()),
+            foreign: claim.foreign,
+            waits_for,
+        }
+    }
+}
+
+fn full_name(keeper: &Keeper, name: &str) -> String {
+    match keeper.namespace() {
+        "" => name.to_owned(),
+        namespace => format!("{namespace}/{name}"),
+    }
+}
+
+/// Which locks.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Which {
+    /// Begins their names.
+    #[serde(default)]
+    prefix: String,
+    /// How many at most; default 1000.
+    #[param(minimum = 1, maximum = 10_000)]
+    limit: Option<usize>,
+}
+
+/// The locks in use, with holders and waiters in order.
+#[utoipa::path(
+    get, path = "/v1/locks", tag = "locks", security((), ("token" = [])), params(Which),
+    responses(
+        (status = 200, description = "Those that the token may see", body = Locks),
+        (status = 400, description = "`invalid`"),
+        (status = 401, description = "`no_token`, `bad_token`"),
+        (status = 403, description = "`forbidden`, `bad_host`, `bad_origin`"),
+        (status = 502, description = "`engine_failed`"),
+        (status = 503, description = "`engine_unavailable`"),
+    )
+)]
+pub(crate) async fn list(
+    State(app): State<App>,
+    Viewer(caller): Viewer,
+    InQuery(which): InQuery<Which>,
+) -> Result<Json<Locks>, Problem> {
+    let limit = which.limit.unwrap_or(1000);
+    if !(1..=10_000).contains(&limit) {
+        return Err(Problem::invalid(format!("a limit of {limit} is not possible: give 1 to 10000")));
+    }
+    let mut locks = app.keeper.inspect_at_most(&which.prefix, limit).await?;
+    locks.retain(|lock| caller.sees(&lock.name));
+    Ok(Json(Locks {
+        deadlocks: circles(&locks),
+        locks: locks.iter().map(|lock| Lock::of(&app, lock)).collect(),
+    }))
+}
+
+/// One lock, with holders and waiters in order; without claims if it is free.
+#[utoipa::path(
+    get, path = "/v1/locks/{name}", tag = "locks", security((), ("token" = [])),
+    params(("name" = String, Path, description = "The lock; slashes may stand as they are", example = "orders/42")),
+    responses(
+        (status = 200, description = "The lock", body = Lock),
+        (status = 400, description = "`invalid`"),
+        (status = 401, description = "`no_token`, `bad_token`"),
+        (status = 403, description = "`forbidden`, `bad_host`, `bad_origin`"),
+        (status = 404, description = "`not_found`: no name is given"),
+        (status = 502, description = "`engine_failed`"),
+        (status = 503, description = "`engine_unavailable`"),
+    )
+)]
+pub(crate) async fn show(
+    State(app): State<App>,
+    Viewer(caller): Viewer,
+    InPath(name): InPath<String>,
+) -> Result<Json<Lock>, Problem> {
+    caller.may_on(Right::Look, &name)?;
+    let lock =
+        app.keeper.look(&name).await?.unwrap_or_else(|| LockView { name: name.clone(), claims: Vec::new() });
+    Ok(Json(Lock { history: Some(app.watcher.history(&name)), ..Lock::of(&app, &lock) }))
+}
+
+/// Remove somebody's claim by force.
+///
+/// Who held it learns of it at the next renewal only: for claims whose owner is known to be dead or harmless.
+#[utoipa::path(
+    delete, path = "/v1/locks/{name}/claims/{id}", tag = "locks", security((), ("token" = [])),
+    params(
+        ("name" = String, Path, description = "The lock; slashes may stand as they are", example = "orders/42"),
+        ("id" = String, Path, description = "The claim, as the list of locks shows it", example = "0123456789abcdef0123456789abcdef"),
+    ),
+    responses(
+        (status = 204, description = "Evicted"),
+        (status = 400, description = "`invalid`"),
+        (status = 401, description = "`no_token`, `bad_token`"),
+        (status = 403, description = "`forbidden`, `bad_host`, `bad_origin`"),
+        (status = 404, description = "`unknown_claim`: it was not there"),
+        (status = 502, description = "`engine_failed`"),
+        (status = 503, description = "`engine_unavailable`"),
+    )
+)]
+pub(crate) async fn evict(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(path): InPath<String>,
+) -> Result<StatusCode, Problem> {
+    caller.may(Right::Evict)?;
+    let Some((name, claim)) = path.rsplit_once("/claims/") else {
+        return Err(Problem::invalid("no claim is named: use DELETE /v1/locks/NAME/claims/ID"));
+    };
+    caller.may_on(Right::Evict, name)?;
+    if !app.keeper.evict(name, claim).await? {
+        let detail = "there is no such claim of this lock: it has left, or it is another lock's";
+        return Err(Problem::new(StatusCode::NOT_FOUND, "unknown_claim", detail));
+    }
+    tracing::info!(lock = name, claim, token = %caller.name, "evicted a claim");
+    app.watcher.look_soon();
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,296 @@
+//! What all requests share: the keeper, the sessions, the holds, the settings.
+
+use crate::error::Problem;
+use crate::hold::Held;
+use crate::quota::{Counted, Kind, Quota};
+use crate::session::{CLOCK, End, Session};
+use crate::settings::Settings;
+use crate::tokens::Caller;
+use crate::watcher::Watcher;
+use axum::http::StatusCode;
+use futures_util::future::join_all;
+use lockkeeper_core::engine::Moment;
+use lockkeeper_core::{Holder, Keeper};
+use std::collections::{HashMap, VecDeque};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How many ended sessions and holds are remembered, so that their clients get the reason and not just 'unknown'.
+const REMEMBERED: usize = 10_000;
+
+/// The server's state. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct App(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) keeper: Keeper,
+    pub(crate) settings: Settings,
+    pub(crate) quota: Quota,
+    pub(crate) watcher: Watcher,
+    pub(crate) figures: Figures,
+    pub(crate) started: Moment,
+    /// Set when the server ends: no new sessions and holds, and waits end.
+    ending: watch::Sender<bool>,
+    book: Mutex<Book>,
+}
+
+/// What this server has done since it started.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    pub(crate) granted: AtomicU64,
+    pub(crate) busy: AtomicU64,
+    pub(crate) lost: AtomicU64,
+    pub(crate) silent: AtomicU64,
+}
+
+/// All sessions and holds by their ids.
+#[derive(Default)]
+struct Book {
+    sessions: HashMap<String, Arc<Session>>,
+    /// The sessions that were made with a key, by token and key.
+    keys: HashMap<(Arc<str>, String), String>,
+    holds: HashMap<String, Arc<Held>>,
+    ended_sessions: Remembered<(Arc<str>, End)>,
+    ended_holds: Remembered<Arc<Held>>,
+}
+
+/// The last ones by their ids.
+struct Remembered<T> {
+    by_id: HashMap<String, T>,
+    order: VecDeque<String>,
+}
+
+impl<T> Default for Remembered<T> {
+    fn default() -> Self {
+        Self { by_id: HashMap::new(), order: VecDeque::new() }
+    }
+}
+
+impl<T> Remembered<T> {
+    fn insert(&mut self, id: String, what: T) {
+        if self.by_id.insert(id.clone(), what).is_none() {
+            self.order.push_back(id);
+        }
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.by_id.remove(&oldest);
+        }
+    }
+}
+
+impl Deref for App {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+/// A new id: nobody can guess it.
+fn new_id(kind: &str) -> String {
+    format!("{kind}_{:032x}", rand::random::<u128>())
+}
+
+impl App {
+    pub(crate) fn new(keeper: Keeper, settings: Settings) -> Self {
+        let watcher = Watcher::new(keeper.clone());
+        let (ending, _) = watch::channel(false);
+        Self(Arc::new(Inner {
+            keeper,
+            settings,
+            quota: Quota::default(),
+            watcher,
+            figures: Figures::default(),
+            started: CLOCK.now(),
+            ending,
+            book: Mutex::default(),
+        }))
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn count(&self, kind: Kind, caller: &Arc<str>) -> Result<Counted, Problem> {
+        self.quota.take(kind, caller, &self.settings.limits)
+    }
+
+    /// Makes a session, or finds the one that was made with this key.
+    pub(crate) fn make_session(
+        &self,
+        caller: &Caller,
+        ttl: Duration,
+        holder: Holder,
+        key: Option<String>,
+        heard: Moment,
+    ) -> Result<Arc<Session>, Problem> {
+        self.check_not_ending()?;
+        let keeper = self.keeper.for_holder(holder)?;
+        let mut book = self.book();
+        let key = key.map(|key| (Arc::clone(&caller.name), key));
+        if let Some(known) =
+            key.as_ref().and_then(|key| book.keys.get(key)).and_then(|id| book.sessions.get(id))
+        {
+            let known = Arc::clone(known);
+            drop(book);
+            known.hear(heard).map_err(End::problem)?;
+            return Ok(known);
+        }
+        let counted = self.count(Kind::Session, &caller.name)?;
+        let session = Session::new(new_id("s"), Arc::clone(&caller.name), ttl, keeper, heard, counted);
+        let session = Arc::new(session);
+        book.sessions.insert(session.id.clone(), Arc::clone(&session));
+        if let Some(key) = key.clone() {
+            book.keys.insert(key, session.id.clone());
+        }
+        drop(book);
+        tokio::spawn(self.clone().keep(Arc::clone(&session), key));
+        Ok(session)
+    }
+
+    /// Waits for the end of a session and releases all that it holds.
+    async fn keep(self, session: Arc<Session>, key: Option<(Arc<str>, String)>) {
+        session.when_silent_or_ended().await;
+        let end = session.has_ended().unwrap_or(End::Silent);
+        if end == End::Silent {
+            self.figures.silent.fetch_add(1, Relaxed);
+            tracing::info!(session = %&session.id[..8], "a session fell silent; releasing what it holds");
+        }
+        {
+            let mut book = self.book();
+            book.sessions.remove(&session.id);
+            book.ended_sessions.insert(session.id.clone(), (Arc::clone(&session.token), end));
+            if let Some(key) = &key
+                && book.keys.get(key) == Some(&session.id)
+            {
+                book.keys.remove(key);
+            }
+        }
+        self.release_all(&session).await;
+    }
+
+    /// Releases what a session holds that has ended.
+    pub(crate) async fn release_all(&self, session: &Session) {
+        let _releasing = session.releasing.lock().await;
+        let holds = session.take_holds();
+        join_all(holds.iter().map(|held| async {
+            held.end_with(session.has_ended().unwrap_or(End::Deleted)).await;
+            self.forget_hold(held);
+        }))
+        .await;
+    }
+
+    /// The session of this id, if it is this caller's. Its client was heard at this moment.
+    pub(crate) fn session(&self, caller: &Caller, id: &str, heard: Moment) -> Result<Arc<Session>, Problem> {
+        let book = self.book();
+        let known = book.sessions.get(id).filter(|session| session.token == caller.name).cloned();
+        let ended =
+            book.ended_sessions.by_id.get(id).filter(|(token, _)| *token == caller.name).map(|(_, end)| *end);
+        drop(book);
+        match (known, ended) {
+            (Some(session), _) => session.hear(heard).map(|()| session).map_err(End::problem),
+            (None, Some(end)) => Err(end.problem()),
+            (None, None) => Err(Problem::new(
+                StatusCode::NOT_FOUND,
+                "unknown_session",
+                "there is no such session, or it is another token's: make one with POST /v1/sessions",
+            )),
+        }
+    }
+
+    /// The hold of this id, if it is this caller's, whether or not it has ended. Its client was heard at this moment.
+    pub(crate) fn hold(&self, caller: &Caller, id: &str, heard: Moment) -> Result<Arc<Held>, Problem> {
+        let book = self.book();
+        let held = book.holds.get(id).or_else(|| book.ended_holds.by_id.get(id)).cloned();
+        drop(book);
+        let held = held.filter(|held| held.session.token == caller.name).ok_or_else(|| {
+            Problem::new(
+                StatusCode::NOT_FOUND,
+                "unknown_hold",
+                "there is no such hold, or it is another token's: ask for one with POST /v1/holds",
+            )
+        })?;
+        if !held.is_over() {
+            held.session.hear(heard).map_err(End::problem)?;
+        }
+        Ok(held)
+    }
+
+    pub(crate) fn new_hold_id() -> String {
+        new_id("h")
+    }
+
+    pub(crate) fn add_hold(&self, held: &Arc<Held>) -> Result<(), Problem> {
+        held.session.add(held).map_err(End::problem)?;
+        self.book().holds.insert(held.id.clone(), Arc::clone(held));
+        self.watcher.look_soon();
+        Ok(())
+    }
+
+    /// A hold has ended; its client may still ask how.
+    pub(crate) fn forget_hold(&self, held: &Arc<Held>) {
+        held.session.remove(&held.id);
+        if held.is_lost() {
+            self.figures.lost.fetch_add(1, Relaxed);
+        }
+        let mut book = self.book();
+        book.holds.remove(&held.id);
+        book.ended_holds.insert(held.id.clone(), Arc::clone(held));
+        drop(book);
+        self.watcher.look_soon();
+    }
+
+    pub(crate) fn check_not_ending(&self) -> Result<(), Problem> {
+        if *self.ending.borrow() {
+            return Err(ending());
+        }
+        Ok(())
+    }
+
+    /// Resolves when the server ends.
+    pub(crate) async fn when_ending(&self) -> Problem {
+        let mut is_ending = self.ending.subscribe();
+        let _ = is_ending.wait_for(|ending| *ending).await.map(drop);
+        ending()
+    }
+
+    /// Ends: no new holds, waits end. Holds are kept until no client trusts them any more, or with `drain` to the end of their
+    /// sessions.
+    pub(crate) async fn end(&self) {
+        self.ending.send_replace(true);
+        let sessions: Vec<Arc<Session>> = self.book().sessions.values().cloned().collect();
+        // Law 5: no reply before now has given a deadline beyond the engine's TTL, and none from now on does.
+        let by = if self.settings.drain { Moment::NEVER } else { CLOCK.now().plus(self.keeper.ttl()) };
+        for session in &sessions {
+            session.end_by(by);
+        }
+        join_all(sessions.iter().map(|session| self.drained(session, by))).await;
+        join_all(sessions.iter().map(|session| async {
+            session.end(End::ServerEnded);
+            self.release_all(session).await;
+        }))
+        .await;
+    }
+
+    /// Resolves when a session holds nothing, or has ended, or at this moment.
+    async fn drained(&self, session: &Session, by: Moment) {
+        while !session.holds().is_empty() && session.has_ended().is_none() && CLOCK.now() < by {
+            tokio::select! {
+                _ = session.when_ended() => return,
+                () = tokio::time::sleep(Duration::from_millis(50)) => {}
+            }
+        }
+    }
+}
+
+fn ending() -> Problem {
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "ending",
+        "this server ends: ask another one, or the same later",
+    )
+}

@@ -1,0 +1,147 @@
+//! Accepts connections: TCP with or without TLS, or a Unix socket; ends gracefully.
+
+use crate::settings::Limits;
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt as _;
+
+/// How long a client may take to complete a TLS handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// How long a connection may be idle, or take to send a request's head.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// How long the last replies may take at the end.
+const LAST_REPLIES: Duration = Duration::from_secs(2);
+
+/// The pause after an error of accept, which is mostly a lack of descriptors.
+const AFTER_ERROR: Duration = Duration::from_millis(50);
+
+/// Whose connection a request came over.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Peer(Option<SocketAddr>);
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(address) => write!(f, "{address}"),
+            None => f.write_str("local"),
+        }
+    }
+}
+
+/// Where a server listens.
+#[derive(Debug)]
+pub enum Listener {
+    /// TCP, with TLS if there is a certificate.
+    Tcp(TcpListener, Option<Arc<rustls::ServerConfig>>),
+    /// A Unix socket, and its file, which is removed at the end.
+    Unix(UnixListener, PathBuf),
+}
+
+impl Listener {
+    async fn accept(&self) -> io::Result<(Accepted, Peer)> {
+        match self {
+            Self::Tcp(listener, tls) => {
+                let (stream, peer) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                Ok((Accepted::Tcp(stream, tls.clone()), Peer(Some(peer))))
+            }
+            Self::Unix(listener, _) => Ok((Accepted::Unix(listener.accept().await?.0), Peer(None))),
+        }
+    }
+}
+
+enum Accepted {
+    Tcp(tokio::net::TcpStream, Option<Arc<rustls::ServerConfig>>),
+    Unix(tokio::net::UnixStream),
+}
+
+/// Serves until `end` resolves, then lets the replies that are under way finish.
+///
+/// `before_close` runs between the two: no connection is accepted any more, and those that are open still get replies.
+pub(crate) async fn serve(
+    listener: Listener,
+    router: Router,
+    limits: &Limits,
+    end: impl Future<Output = ()>,
+    before_close: impl Future<Output = ()>,
+) {
+    let connections = Arc::new(Semaphore::new(limits.connections));
+    let graceful = GracefulShutdown::new();
+    let mut end = std::pin::pin!(end);
+    loop {
+        let accepting = async {
+            let permit = Arc::clone(&connections).acquire_owned().await;
+            (listener.accept().await, permit)
+        };
+        let (accepted, permit) = tokio::select! {
+            accepted = accepting => accepted,
+            () = &mut end => break,
+        };
+        let (accepted, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "could not accept a connection");
+                tokio::time::sleep(AFTER_ERROR).await;
+                continue;
+            }
+        };
+        let (router, watcher) = (router.clone(), graceful.watcher());
+        tokio::spawn(async move {
+            match accepted {
+                Accepted::Tcp(stream, None) => connection(stream, peer, router, watcher).await,
+                Accepted::Unix(stream) => connection(stream, peer, router, watcher).await,
+                Accepted::Tcp(stream, Some(tls)) => {
+                    let handshake = TlsAcceptor::from(tls).accept(stream);
+                    match tokio::time::timeout(HANDSHAKE, handshake).await {
+                        Ok(Ok(stream)) => connection(stream, peer, router, watcher).await,
+                        Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
+                        Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
+                    }
+                }
+            }
+            drop(permit);
+        });
+    }
+    before_close.await;
+    if tokio::time::timeout(LAST_REPLIES, graceful.shutdown()).await.is_err() {
+        tracing::debug!("some connections did not end in time");
+    }
+    if let Listener::Unix(_, path) = &listener {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: Peer,
+    router: Router,
+    watcher: hyper_util::server::graceful::Watcher,
+) {
+    let service = hyper::service::service_fn(move |mut request: Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(peer.clone());
+        router.clone().oneshot(request.map(Body::new))
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(IDLE).max_concurrent_streams(10_000);
+    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::debug!(%error, "a connection ended");
+    }
+}

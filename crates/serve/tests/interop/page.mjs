@@ -1,0 +1,178 @@
+// The page in a real browser: what it shows is what the engine has, live; evict asks first and needs the right.
+//
+//   node page.mjs LOCKKEEPER CHROMIUM SCREENSHOTS
+//
+// LOCKKEEPER is the program, CHROMIUM the browser, SCREENSHOTS a folder for the pictures of the documentation.
+
+import assert from 'node:assert/strict';
+import { spawn, execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createRequire } from 'node:module';
+
+const { chromium } = createRequire(join(process.cwd(), 'package.json'))('playwright-core');
+const [program, browserPath, pictures] = process.argv.slice(2);
+const place = mkdtempSync(join(tmpdir(), 'lockkeeper-page-'));
+const children = [];
+
+function start(...words) {
+  const child = spawn(program, words, {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: { ...process.env, LOCKKEEPER_URL: `file:${place}/locks` },
+  });
+  children.push(child);
+  return child;
+}
+
+async function serve(...words) {
+  const child = start('serve', '--listen', '127.0.0.1:0', ...words);
+  for await (const text of child.stdout) return /listening on (\S+)/.exec(String(text))[1];
+  throw new Error('the server did not start');
+}
+
+async function client(url, token) {
+  const headers = { 'content-type': 'application/json', ...(token ? { authorization: `Bearer ${token}` } : {}) };
+  const post = async (path, body) => {
+    const reply = await fetch(url + path, { method: 'POST', headers, body: JSON.stringify(body) });
+    return { status: reply.status, ...(await reply.json()) };
+  };
+  return {
+    session: async (who, host, pid) => (await post('/v1/sessions', { ttl: '5m', holder: { who, host, pid } })).session,
+    hold: (session, name, more = {}) => post('/v1/holds', { session, names: [name], ...more }),
+    release: (hold) => fetch(`${url}/v1/holds/${hold}`, { method: 'DELETE', headers }),
+  };
+}
+
+const browser = await chromium.launch({ executablePath: browserPath, args: ['--no-sandbox'] });
+const problems = [];
+
+async function open(url, options = {}) {
+  const page = await (await browser.newContext({ viewport: { width: 1180, height: 720 }, ...options })).newPage();
+  page.on(
+    'console',
+    (message) =>
+      message.type() === 'error' && !/status of 40[13]/.test(message.text()) && problems.push(message.text()),
+  );
+  page.on('pageerror', (error) => problems.push(String(error)));
+  await page.goto(url);
+  return page;
+}
+
+try {
+  const url = await serve();
+  const locks = await client(url);
+  const page = await open(url);
+  await page.getByText('No lock is in use').waitFor();
+  await page.getByText('live', { exact: true }).waitFor();
+
+  // A hold appears by itself, and goes by itself.
+  const billing = await locks.session('billing', 'web-1', 4021);
+  const first = await locks.hold(billing, 'orders/42');
+  assert.equal(first.status, 201);
+  const row = page.locator('tr[data-lock="orders/42"]');
+  await row.getByText('billing (web-1, pid 4021)').waitFor();
+  await locks.release(first.hold);
+  await row.waitFor({ state: 'detached' });
+
+  // Many locks, a queue, readers, permits, and two processes that wait for each other.
+  const held = await locks.hold(billing, 'orders/42');
+  const waiting = [];
+  for (const [who, host, pid] of [
+    ['checkout', 'web-2', 311],
+    ['refunds', 'web-3', 977],
+    ['nightly-report', 'batch-1', 52],
+  ]) {
+    const session = await locks.session(who, host, pid);
+    waiting.push(locks.hold(session, 'orders/42'));
+    await row.locator('td').nth(4).getByText(String(waiting.length), { exact: true }).waitFor();
+  }
+  const [one, two] = [await locks.session('importer', 'batch-1', 61), await locks.session('exporter', 'batch-2', 62)];
+  await locks.hold(one, 'stock/warehouse-1');
+  await locks.hold(two, 'stock/warehouse-2');
+  waiting.push(locks.hold(one, 'stock/warehouse-2'), locks.hold(two, 'stock/warehouse-1'));
+  for (const host of ['render-1', 'render-2'])
+    await locks.hold(await locks.session('render', host, 9), 'gpu', { mode: { permits: 1, of: 4 } });
+  for (const host of ['web-1', 'web-2', 'web-3'])
+    await locks.hold(await locks.session('catalogue', host, 12), 'prices', { mode: 'shared' });
+  await page.locator('tr[data-lock="gpu"]').waitFor();
+  await page.getByText('Deadlock?').first().waitFor();
+  await page.screenshot({ path: join(pictures, 'page-locks.png') });
+
+  // What is shown is what the engine has.
+  const shown = await page.locator('tr[data-lock]').evaluateAll((rows) => rows.map((row) => row.dataset.lock).sort());
+  const listed = JSON.parse(
+    execFileSync(program, ['ls', '--json'], { env: { ...process.env, LOCKKEEPER_URL: `file:${place}/locks` } }),
+  );
+  assert.deepEqual(shown, listed.map((lock) => lock.name).sort());
+
+  // Search by prefix, by keyboard.
+  await page.getByLabel('Name').focus();
+  await page.keyboard.type('stock/');
+  await page.getByText('2 of 5').waitFor();
+  await page.getByLabel('Name').fill('');
+  await page.getByText('5 of 5').waitFor();
+
+  // The graph.
+  await page.getByRole('link', { name: 'Who waits for whom' }).click();
+  await page.getByRole('img', { name: /waits between/ }).waitFor();
+  assert.equal(await page.locator('.edge.bad').count(), 2);
+  await page.screenshot({ path: join(pictures, 'page-graph.png') });
+
+  // One lock, and evict behind a question.
+  await page.getByRole('link', { name: 'Locks', exact: true }).click();
+  await row.getByRole('link', { name: 'orders/42' }).click();
+  await page.locator('tr[data-claim]').nth(3).waitFor();
+  assert.equal(await page.getByRole('meter', { name: 'TTL left' }).count(), 4);
+  await page.getByRole('button', { name: 'Evict the claim of refunds' }).click();
+  await page.getByRole('heading', { name: 'Evict this claim?' }).waitFor();
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'evict-no', 'the harmless answer has the focus');
+  await page.keyboard.press('Escape');
+  assert.equal(await page.locator('tr[data-claim]').count(), 4);
+  await locks.release(held.hold);
+  await page.locator('tr[data-claim]').nth(3).waitFor({ state: 'detached' });
+  await page.locator('svg .held').nth(1).waitFor();
+  await page.screenshot({ path: join(pictures, 'page-lock.png') });
+  await page.getByRole('button', { name: 'Evict the claim of checkout' }).click();
+  await page.getByRole('button', { name: 'Evict', exact: true }).click();
+  await page.getByText('checkout', { exact: false }).first().waitFor();
+  await page.getByRole('button', { name: 'Evict the claim of checkout' }).waitFor({ state: 'detached' });
+
+  // The figures.
+  await page.getByRole('link', { name: 'Server' }).click();
+  await page.getByText('grants a second').waitFor();
+
+  // In the dark, and on a phone, where nothing is wider than the screen.
+  const dark = await open(url, { colorScheme: 'dark', viewport: { width: 390, height: 800 } });
+  await dark.locator('tr[data-lock="gpu"]').waitFor();
+  assert.ok(await dark.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+  await dark.screenshot({ path: join(pictures, 'page-phone.png') });
+  // Every control has a name for a screen reader.
+  const unnamed = await dark
+    .locator('a, button, input')
+    .evaluateAll((all) => all.filter((one) => !(one.textContent.trim() || one.ariaLabel || one.labels?.length)).length);
+  assert.equal(unnamed, 0);
+
+  // With tokens: asked for once, and evict is refused without the right.
+  const made = String(execFileSync(program, ['serve', '--new-token', 'looker']));
+  const token = /token: (\S+)/.exec(made)[1];
+  writeFileSync(join(place, 'tokens'), /file: (.*)/.exec(made)[1]);
+  const closed = await serve('--tokens', join(place, 'tokens'));
+  const guarded = await open(closed);
+  await guarded.getByRole('textbox', { name: 'Token' }).fill(token);
+  await guarded.getByRole('button', { name: 'Use it' }).click();
+  await guarded.getByRole('link', { name: 'prices' }).click();
+  await guarded
+    .getByRole('button', { name: /Evict the claim/ })
+    .first()
+    .click();
+  await guarded.getByRole('button', { name: 'Evict', exact: true }).click();
+  await guarded.getByRole('alert').getByText("has not the right 'evict'").waitFor();
+
+  assert.deepEqual(problems, [], 'errors in the console');
+  console.log('the page: ok');
+} finally {
+  await browser.close();
+  for (const child of children) child.kill('SIGTERM');
+  rmSync(place, { recursive: true, force: true });
+}
