@@ -2,21 +2,31 @@
 
 #[cfg(feature = "bench")]
 use crate::commands::bench;
-use crate::commands::{completions, engines, evict, ls, man, run, schema, show, watch};
+#[cfg(feature = "serve")]
+use crate::commands::serve;
+use crate::commands::{
+    acquire, completions, elect, engines, evict, ls, man, release, renew, run, schema, show, watch,
+};
 use crate::complete;
 use crate::exit::{self, Failure};
+use crate::{location, waiting};
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::ArgValueCompleter;
 use lockkeeper::{Connect, Keeper};
-use lockkeeper_core::engine::parse_duration;
+use lockkeeper_core::DEFAULT_OUTAGE_LIMIT;
+use lockkeeper_core::engine::{Address, parse_duration};
 use std::time::Duration;
 
 /// The variables that set an option; the manual pages list them.
-pub(crate) const ENVIRONMENT: [(&str, &str); 4] = [
+pub(crate) const ENVIRONMENT: [(&str, &str); 8] = [
     ("LOCKKEEPER_URL", "The engine's URL, as --engine."),
+    ("LOCKKEEPER_SERVER", "The URL of a server, as --server."),
+    ("LOCKKEEPER_LISTEN", "Where serve listens, as its --listen."),
+    ("LOCKKEEPER_TOKENS", "The file of the tokens that serve asks for, as its --tokens."),
     ("LOCKKEEPER_NAMESPACE", "The namespace, as --namespace. It must not be empty."),
     ("LOCKKEEPER_TTL", "The TTL, as --ttl."),
+    ("LOCKKEEPER_HANDLE", "The handle that renew and release work on."),
     ("RUST_LOG", "Which events --verbose prints, such as 'lockkeeper_core=trace'."),
 ];
 
@@ -59,6 +69,18 @@ pub(crate) struct EngineOptions {
     )]
     pub(crate) engine: Option<String>,
 
+    /// URL of a lockkeeper server to use instead of an engine, such as http://localhost:7670
+    #[cfg(feature = "serve")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "LOCKKEEPER_SERVER",
+        hide_env_values = true,
+        help_heading = "Common options"
+    )]
+    pub(crate) server: Option<String>,
+
     /// Prefix that keeps applications apart; '' for bare names [default: lockkeeper]
     #[arg(
         long,
@@ -89,6 +111,9 @@ impl EngineOptions {
     /// An empty URL is refused: it is a variable that was not set, and local files in its stead would end exclusion
     /// between machines without a word.
     pub(crate) fn url(&self) -> Result<Option<&str>, Failure> {
+        if let Some(server) = self.server()? {
+            return Ok(Some(server));
+        }
         match self.engine.as_deref() {
             Some("") if is_empty("LOCKKEEPER_URL") => Err(Failure::usage(
                 "LOCKKEEPER_URL is empty: set it to an engine's URL, such as redis://host, \
@@ -102,10 +127,58 @@ impl EngineOptions {
         }
     }
 
+    /// The URL of a server, which is used instead of an engine.
+    #[cfg(feature = "serve")]
+    pub(crate) fn server(&self) -> Result<Option<&str>, Failure> {
+        match self.server.as_deref() {
+            Some(url) if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) => {
+                Err(Failure::usage(
+                    "the URL of a server begins with http:// or https://, such as http://localhost:7670; --engine names engines",
+                ))
+            }
+            server => Ok(server),
+        }
+    }
+
+    /// This build has no client for servers.
+    #[cfg(not(feature = "serve"))]
+    pub(crate) fn server(&self) -> Result<Option<&str>, Failure> {
+        Ok(None)
+    }
+
     /// Connects a keeper to the engine, with this text as the holder shown to operators.
     pub(crate) async fn connect(&self, holder: Option<String>) -> Result<Keeper, Failure> {
+        Ok(self.settings(holder)?.connect().await?)
+    }
+
+    /// Like [`connect`](Self::connect), as part of a wait for a lock: an engine that does not reply is tried again up to
+    /// `limit`, or without one for as long as a wait outlives an outage.
+    pub(crate) async fn connect_within(
+        &self,
+        holder: Option<String>,
+        limit: Option<Duration>,
+    ) -> Result<Keeper, Failure> {
+        let limit = match (limit, self.url()?) {
+            (Some(limit), _) => limit,
+            (None, Some(url)) => {
+                Address::parse(url)?.take_duration("outage_limit")?.unwrap_or(DEFAULT_OUTAGE_LIMIT)
+            }
+            (None, None) => DEFAULT_OUTAGE_LIMIT,
+        };
+        let server = location::of(self)?;
+        tokio::select! {
+            keeper = self.settings(holder)?.retry_for(limit).connect() => Ok(keeper?),
+            never = waiting::warn_of_no_connection(&server, limit) => match never {},
+        }
+    }
+
+    fn settings(&self, holder: Option<String>) -> Result<Connect, Failure> {
         let url = self.url()?.map_or_else(lockkeeper::default_url, str::to_owned);
         let mut connect = Connect::to(url);
+        if self.server()?.is_some() {
+            // The server has a namespace of its own, in which names are the same as here.
+            connect = connect.namespace("");
+        }
         if let Some(ttl) = self.ttl {
             connect = connect.ttl(ttl);
         }
@@ -120,7 +193,7 @@ impl EngineOptions {
         if let Some(holder) = holder {
             connect = connect.holder(holder);
         }
-        Ok(connect.connect().await?)
+        Ok(connect)
     }
 }
 
@@ -132,7 +205,11 @@ fn is_empty(variable: &str) -> bool {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    Run(run::Run),
+    Run(Box<run::Run>),
+    Acquire(acquire::Acquire),
+    Renew(renew::Renew),
+    Release(release::Release),
+    Elect(elect::Elect),
     Ls(ls::Ls),
     Show(show::Show),
     Watch(watch::Watch),
@@ -140,6 +217,8 @@ pub(crate) enum Verb {
     Engines(engines::Engines),
     #[cfg(feature = "bench")]
     Bench(Box<bench::Bench>),
+    #[cfg(feature = "serve")]
+    Serve(Box<serve::Serve>),
     Schema(schema::Schema),
     Completions(completions::Completions),
     Man(man::Man),

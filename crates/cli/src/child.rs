@@ -26,7 +26,7 @@ pub(crate) struct Child {
 
 impl Child {
     /// Starts the command. It inherits standard input, output and error.
-    pub(crate) fn start(command: &[OsString], variables: [(&str, String); 2]) -> Result<Self, Failure> {
+    pub(crate) fn start(command: &[OsString], variables: [(&str, String); 3]) -> Result<Self, Failure> {
         let (program, arguments) =
             command.split_first().ok_or_else(|| Failure::usage("no command is given"))?;
         let child = Command::new(program)

@@ -1,14 +1,20 @@
 //! The commands, one file each: arguments and run.
 
+pub(crate) mod acquire;
 #[cfg(feature = "bench")]
 pub(crate) mod bench;
 pub(crate) mod completions;
+pub(crate) mod elect;
 pub(crate) mod engines;
 pub(crate) mod evict;
 pub(crate) mod ls;
 pub(crate) mod man;
+pub(crate) mod release;
+pub(crate) mod renew;
 pub(crate) mod run;
 pub(crate) mod schema;
+#[cfg(feature = "serve")]
+pub(crate) mod serve;
 pub(crate) mod show;
 pub(crate) mod watch;
 
@@ -24,6 +30,10 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
     let options = arguments.options;
     match arguments.verb {
         Verb::Run(run) => block_on(run.run(&options)),
+        Verb::Acquire(acquire) => block_on(acquire.run(&options)),
+        Verb::Renew(renew) => block_on(renew.run(&options)),
+        Verb::Release(release) => block_on(release.run(&options)),
+        Verb::Elect(elect) => block_on(elect.run(&options)),
         Verb::Ls(ls) => block_on(ls.run(&options)),
         Verb::Show(show) => block_on(show.run(&options)),
         Verb::Watch(watch) => block_on(watch.run(&options)),
@@ -31,6 +41,8 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Verb::Engines(engines) => engines.run(&options),
         #[cfg(feature = "bench")]
         Verb::Bench(bench) => bench.run(&options),
+        #[cfg(feature = "serve")]
+        Verb::Serve(serve) => serve.run(&options),
         Verb::Schema(schema) => schema.run(),
         Verb::Completions(completions) => completions.run(),
         Verb::Man(man) => man.run(),

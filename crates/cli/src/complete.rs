@@ -94,6 +94,8 @@ fn options() -> EngineOptions {
     };
     EngineOptions {
         engine: given(&["-e", "--engine"], "LOCKKEEPER_URL"),
+        #[cfg(feature = "serve")]
+        server: given(&["--server"], "LOCKKEEPER_SERVER"),
         namespace: given(&["--namespace"], "LOCKKEEPER_NAMESPACE"),
         ttl: given(&["--ttl"], "LOCKKEEPER_TTL").and_then(|text| parse_duration(&text).ok()),
     }

@@ -1,6 +1,7 @@
 //! How the program ends: every exit status and what it means, in one place.
 
 use lockkeeper::Error;
+use std::fmt;
 
 /// Done (or, of `run`, the command's own success).
 pub(crate) const SUCCESS: u8 = 0;
@@ -29,7 +30,7 @@ Exit status:
   64     wrong usage: an option, a name, a duration, a URL, a name in use as another kind of lock
   69     the engine is not reachable, or failed
   75     the lock was not acquired in time, and the command was not started (see -E)
-  76     the lock was lost, and the command was ended
+  76     the lock was lost, and the command was ended; renew, release: the engine no longer has the hold
   124    the lease ended, and the command was ended
   126    the command cannot be executed
   127    the command was not found
@@ -54,9 +55,20 @@ impl Failure {
         Self::new(USAGE, message)
     }
 
+    /// Whether a command was ended because its lock was lost.
+    pub(crate) fn is_loss(&self) -> bool {
+        self.status == LOST
+    }
+
     /// Ended by a signal; the status is the one a shell reports. The sender knows, so there is no message.
     pub(crate) fn by_signal(signal: i32) -> Self {
         Self::new(by_signal(signal), "")
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
     }
 }
 

@@ -10,6 +10,9 @@ use std::time::{Duration, SystemTime};
 pub(crate) struct Lock<'a> {
     name: &'a str,
     full_name: String,
+    engine: &'static str,
+    style: &'static str,
+    namespace: &'a str,
     claims: Vec<Claim<'a>>,
     /// The circles of processes that wait for each other in which somebody waits for this lock.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -19,7 +22,11 @@ pub(crate) struct Lock<'a> {
 #[derive(Serialize)]
 struct Claim<'a> {
     #[serde(flatten)]
-    claim: &'a ClaimView,
+    claim: ClaimView,
+    /// The process of the outermost `lockkeeper run` around it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<u32>,
+    /// Since when it holds or waits.
     since: Option<String>,
     /// The claims of which one must leave before anything changes for this one.
     waits_for: Vec<&'a str>,
@@ -37,10 +44,12 @@ struct Wait<'a> {
 
 impl<'a> Lock<'a> {
     /// One lock, without the deadlocks: they take a look at all locks.
-    pub(crate) fn new(keeper: &Keeper, lock: &'a LockView) -> Self {
+    pub(crate) fn new(keeper: &'a Keeper, lock: &'a LockView) -> Self {
+        let abilities = keeper.abilities();
         let claims = lock.claims.iter().enumerate().map(|(index, claim)| Claim {
-            claim,
-            since: claim.age.and_then(since),
+            claim: on_its_machine(claim),
+            run: claim.holder.run(),
+            since: claim.standing_for().and_then(since),
             waits_for: lock
                 .waits_for(index)
                 .into_iter()
@@ -50,20 +59,38 @@ impl<'a> Lock<'a> {
         Self {
             name: &lock.name,
             full_name: full_name(keeper, &lock.name),
+            engine: abilities.engine,
+            style: abilities.style,
+            namespace: keeper.namespace(),
             claims: claims.collect(),
             deadlocks: None,
         }
     }
 
-    /// Several locks, with the deadlocks among them.
-    pub(crate) fn list(keeper: &Keeper, locks: &'a [LockView]) -> Vec<Self> {
-        let circles = deadlocks(locks);
-        let of = |lock: &LockView| {
-            let concerned = circles.iter().filter(|circle| circle.iter().any(|wait| wait.lock == lock.name));
-            concerned.map(|circle| circle.iter().map(Wait::from).collect()).collect()
-        };
-        locks.iter().map(|lock| Self { deadlocks: Some(of(lock)), ..Self::new(keeper, lock) }).collect()
+    /// One lock, with those of these deadlocks in which somebody waits for it.
+    pub(crate) fn with_deadlocks(keeper: &'a Keeper, lock: &'a LockView, circles: &[Vec<Waits<'a>>]) -> Self {
+        let concerned = circles.iter().filter(|circle| concerns(circle, &lock.name));
+        let deadlocks = concerned.map(|circle| circle.iter().map(Wait::from).collect()).collect();
+        Self { deadlocks: Some(deadlocks), ..Self::new(keeper, lock) }
     }
+
+    /// Several locks, with the deadlocks among them.
+    pub(crate) fn list(keeper: &'a Keeper, locks: &'a [LockView]) -> Vec<Self> {
+        let circles = deadlocks(locks);
+        locks.iter().map(|lock| Self::with_deadlocks(keeper, lock, &circles)).collect()
+    }
+}
+
+/// Whether somebody in the circle waits for this lock.
+pub(crate) fn concerns(circle: &[Waits<'_>], lock: &str) -> bool {
+    circle.iter().any(|wait| wait.lock == lock)
+}
+
+/// The claim with a host that is the machine's name alone.
+fn on_its_machine(claim: &ClaimView) -> ClaimView {
+    let mut claim = claim.clone();
+    claim.holder.host.truncate(claim.holder.machine().len());
+    claim
 }
 
 impl<'a> From<&Waits<'a>> for Wait<'a> {

@@ -5,6 +5,7 @@ mod child;
 mod commands;
 mod complete;
 mod exit;
+mod handles;
 mod json;
 mod location;
 mod lookup;
@@ -16,6 +17,11 @@ mod terminal;
 mod waiting;
 
 fn main() {
+    #[cfg(feature = "serve")]
+    for scheme in lockkeeper_client::SCHEMES {
+        // It fails only if the scheme is taken, and it is not.
+        let _ = lockkeeper::register(scheme, lockkeeper_client::connect);
+    }
     complete::answer();
     let status = match arguments::parse() {
         Ok(arguments) => exit::report(commands::run(arguments)),

@@ -23,13 +23,19 @@ pub(crate) struct Signals {
     streams: Vec<(Signal, Stream)>,
     /// A signal came after the command's end.
     cut_short: bool,
+    /// One of those came by which users and supervisors end a program.
+    asked_to_end: bool,
 }
 
 impl Signals {
     /// Receives the signals that end a wait.
     pub(crate) fn ending() -> Result<Self, Failure> {
-        let mut signals =
-            Self { ignored: ignored_from_the_start(), streams: Vec::with_capacity(9), cut_short: false };
+        let mut signals = Self {
+            ignored: ignored_from_the_start(),
+            streams: Vec::with_capacity(9),
+            cut_short: false,
+            asked_to_end: false,
+        };
         signals.add(&ENDING)?;
         Ok(signals)
     }
@@ -43,6 +49,9 @@ impl Signals {
     /// in the command, which inherits that.
     fn add(&mut self, signals: &[Signal]) -> Result<(), Failure> {
         for signal in signals {
+            if self.streams.iter().any(|(known, _)| known == signal) {
+                continue;
+            }
             if self.ignored & (1 << (signal.as_raw() - 1)) == 0 {
                 let stream = listen(SignalKind::from_raw(signal.as_raw())).map_err(|error| {
                     Failure::new(UNAVAILABLE, format!("could not receive signals: {error}"))
@@ -57,7 +66,7 @@ impl Signals {
     ///
     /// Cancel safety: dropping the future loses no signal.
     pub(crate) async fn next(&mut self) -> Signal {
-        std::future::poll_fn(|context| {
+        let signal = std::future::poll_fn(|context| {
             for (signal, stream) in &mut self.streams {
                 if stream.poll_recv(context).is_ready() {
                     return Poll::Ready(*signal);
@@ -65,7 +74,22 @@ impl Signals {
             }
             Poll::Pending
         })
-        .await
+        .await;
+        self.asked_to_end |= [Signal::TERM, Signal::INT, Signal::QUIT].contains(&signal);
+        signal
+    }
+
+    /// Whether TERM, INT or QUIT has come, up to now.
+    pub(crate) async fn asked_to_end(&mut self) -> bool {
+        // Lets the runtime receive what has arrived meanwhile.
+        tokio::task::yield_now().await;
+        loop {
+            tokio::select! {
+                biased;
+                _ = self.next() => {}
+                () = std::future::ready(()) => return self.asked_to_end,
+            }
+        }
     }
 
     /// The next signal that ends a process.

@@ -11,9 +11,10 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// What to do with the command when its lock is lost or its lease ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum OnLost {
     /// Send TERM while the lock is still held, and KILL when the hold ends
+    #[default]
     Term,
     /// Send KILL
     Kill,
@@ -21,10 +22,21 @@ pub(crate) enum OnLost {
     Ignore,
 }
 
+/// What to do with the command when somebody asks for its lock ('lockkeeper evict --ask').
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum OnAsk {
+    /// Send TERM once; the lock is released when the command has ended
+    #[default]
+    Term,
+    /// Print a message, and let it run
+    Ignore,
+}
+
 /// How a running command is supervised.
 pub(crate) struct Watch<'a> {
     pub(crate) guard: &'a Guard,
     pub(crate) on_lost: OnLost,
+    pub(crate) on_ask: OnAsk,
     pub(crate) ttl: Duration,
     pub(crate) lease: Option<Duration>,
 }
@@ -60,7 +72,7 @@ impl Watch<'_> {
     /// Waits for the command's end, and makes it end in time if the hold ends first.
     pub(crate) async fn until_end(&self, child: &mut Child, signals: &mut Signals) -> Result<u8, Failure> {
         let mut stage = Stage::Running;
-        let mut lost_seen = false;
+        let (mut lost_seen, mut ask_seen) = (false, false);
         let status = loop {
             let kill_at = if let Stage::Ending(_, moment) = stage { Some(moment) } else { None };
             // Loss first: a command must not be woken or left running because something else is ready, too.
@@ -75,6 +87,10 @@ impl Watch<'_> {
                     stage = self.lost(child, stage, &error);
                 }
                 cause = self.endangered(), if stage == Stage::Running => stage = self.give_up(child, cause),
+                () = self.guard.release_requested(), if !ask_seen && stage == Stage::Running => {
+                    ask_seen = true;
+                    self.asked(child);
+                }
                 () = sleep_until(kill_at.unwrap_or_else(Instant::now)), if kill_at.is_some() => {
                     child.signal(Signal::KILL);
                     if let Stage::Ending(cause, _) = stage {
@@ -122,6 +138,17 @@ impl Watch<'_> {
             let pause =
                 if left > hold_grace { left - hold_grace } else { (left - least).min(hold_grace / 20) };
             sleep(pause.min(until_lease)).await;
+        }
+    }
+
+    /// Somebody asks for the lock. It stays held until the command has ended, however long that takes.
+    fn asked(&self, child: &Child) {
+        match self.on_ask {
+            OnAsk::Term => {
+                warn("somebody asks for the lock: sending TERM to the command");
+                child.terminate();
+            }
+            OnAsk::Ignore => warn("somebody asks for the lock; the command runs on, as --on-ask ignore says"),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Tables for operators: plain columns that fit the terminal, safe to print whatever the cells contain.
 
+use lockkeeper::ClaimView;
 use std::io::IsTerminal;
 use std::time::Duration;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -152,6 +153,15 @@ pub(crate) fn brief(duration: Duration) -> String {
     }
 }
 
+/// How long a claim has held or waited. Of one that was granted just now, after a wait, the most that it can have held.
+pub(crate) fn standing_for(claim: &ClaimView) -> String {
+    match (claim.standing_for(), claim.age) {
+        (Some(time), _) => brief(time),
+        (None, Some(most)) => format!("<{}", brief(most)),
+        (None, None) => "-".into(),
+    }
+}
+
 /// What is not known is a dash.
 pub(crate) fn or_dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "-".into(), show)
@@ -160,6 +170,7 @@ pub(crate) fn or_dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockkeeper::{Demand, Holder, Standing};
 
     #[test]
     fn durations_are_brief() {
@@ -174,6 +185,28 @@ mod tests {
         ] {
             assert_eq!(brief(Duration::from_millis(millis)), text);
         }
+    }
+
+    #[test]
+    fn a_time_that_is_not_known_is_at_most_the_claims_age() {
+        let seconds = Duration::from_secs;
+        let shown = |standing, age, held_for| {
+            standing_for(&ClaimView {
+                id: "aa".into(),
+                standing,
+                demand: Demand::Exclusive,
+                holder: Holder::here("test"),
+                token: None,
+                age,
+                held_for,
+                ttl_left: None,
+                foreign: false,
+            })
+        };
+        assert_eq!(shown(Standing::Holds, Some(seconds(9)), Some(seconds(2))), "2.0s");
+        assert_eq!(shown(Standing::Holds, Some(seconds(9)), None), "<9.0s");
+        assert_eq!(shown(Standing::Waits, Some(seconds(9)), None), "9.0s");
+        assert_eq!(shown(Standing::Holds, None, None), "-");
     }
 
     #[test]

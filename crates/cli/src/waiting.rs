@@ -1,9 +1,10 @@
 //! What the user sees while a command waits for its lock: the place in the queue and the holder.
 
 use crate::output::warn;
-use crate::table::printable;
+use crate::table::{brief, printable};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lockkeeper::{ClaimView, Keeper, LockView};
+use lockkeeper::{ClaimView, Holder, Keeper, LockView};
+use lockkeeper_core::engine::runs_around;
 use std::convert::Infallible;
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -38,14 +39,36 @@ pub(crate) async fn show(keeper: &Keeper, names: &[String]) -> Infallible {
     }
 }
 
-/// A call inside a command that already runs under the lock waits for itself, for ever. It could mean the same
-/// name on another engine, so this is only a warning, and the wait goes on.
-pub(crate) async fn warn_of_itself(names: &[String]) -> Infallible {
-    let held = std::env::var("LOCKKEEPER_LOCK").unwrap_or_default();
-    if let Some(name) = names.iter().find(|name| held == **name || held.split(',').any(|held| held == **name))
-    {
-        sleep(SILENT_FOR).await;
-        warn(&format!("already runs under '{name}' (see LOCKKEEPER_LOCK), so this may wait for itself"));
+/// A call inside a command that already runs under the lock waits for itself, unless that hold is lost or evicted. So it is
+/// a warning, and the wait goes on.
+pub(crate) async fn warn_of_itself(keeper: &Keeper, names: &[String]) -> Infallible {
+    sleep(SILENT_FOR).await;
+    if !runs_around().is_empty() {
+        for name in names {
+            if find(keeper, name).await.is_some_and(|lock| is_around_this(&lock)) {
+                warn(&format!(
+                    "already runs under '{name}' (a lockkeeper run around it holds it), so this waits for itself"
+                ));
+            }
+        }
+    }
+    std::future::pending().await
+}
+
+/// Whether a `lockkeeper run` around this process holds the lock.
+pub(crate) fn is_around_this(lock: &LockView) -> bool {
+    let (runs, here) = (runs_around(), Holder::here(""));
+    let is_around = |claim: &ClaimView| {
+        !claim.foreign && claim.holder.machine() == here.machine() && runs.contains(&claim.holder.pid)
+    };
+    lock.holders().any(is_around)
+}
+
+/// Says once that the wait has not even begun, since the engine does not reply.
+pub(crate) async fn warn_of_no_connection(server: &str, limit: Duration) -> Infallible {
+    sleep(SILENT_WITHOUT_TERMINAL).await;
+    if !limit.is_zero() {
+        warn(&format!("no connection to {server} yet; trying for up to {}", brief(limit)));
     }
     std::future::pending().await
 }

@@ -97,6 +97,11 @@ fn a_call_that_may_wait_for_itself_says_so() {
     let (status, said) = place.status(["run", "x", "--"].into_iter().chain(inner));
     assert_eq!(status, 75);
     assert!(said.contains("already runs under 'x'"), "{said}");
+    // However many runs are in between, and also without a wait.
+    let inner = [binary, "run", "y", "--", binary, "run", "--no-wait", "x", "--", "true"];
+    let (status, said) = place.status(["run", "x", "--"].into_iter().chain(inner));
+    assert_eq!(status, 75);
+    assert!(said.contains("around this command, which would wait for itself"), "{said}");
     let inner = [binary, "run", "y", "--", "true"];
     assert_eq!(place.status(["run", "x", "--"].into_iter().chain(inner)), (0, String::new()));
 }

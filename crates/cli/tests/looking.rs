@@ -80,6 +80,32 @@ fn show_has_the_queue_in_order_with_everything() {
 }
 
 #[test]
+fn a_hold_is_shown_since_its_grant_and_a_wait_since_its_join() {
+    let place = Place::new();
+    let holder = place.hold(&["x", "--holder", "ann"]);
+    let waiter =
+        place.start_waiting(&["run", "x", "--ttl", "1s", "--holder", "bob", "--", "sh", "-c", support::HOLD]);
+    let waited = |claim: &Value| claim["age_seconds"].as_f64().unwrap();
+    until("the second has waited for a second", || {
+        let lock = place.show("x");
+        lock["claims"].get(1).is_some_and(|claim| claim["held_seconds"].is_null() && waited(claim) > 1.0)
+    });
+    assert_eq!(holder.finish(), 0);
+    until("its time since the grant is known", || {
+        let lock = place.show("x");
+        let claim =
+            lock["claims"].get(0).filter(|claim| claim["who"] == "bob" && claim["held_seconds"].is_f64());
+        claim.is_some_and(|claim| waited(claim) - claim["held_seconds"].as_f64().unwrap() > 0.9)
+    });
+    let lock = place.show("x");
+    assert_eq!(
+        (&lock["engine"], &lock["style"], &lock["namespace"]),
+        (&"file".into(), &"queue".into(), &"lockkeeper".into())
+    );
+    assert_eq!(waiter.finish(), 0);
+}
+
+#[test]
 fn the_holder_is_the_commands_name_without_its_arguments() {
     let place = Place::new();
     let held = place.hold(&["x"]);

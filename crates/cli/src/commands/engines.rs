@@ -14,7 +14,7 @@ pub(crate) struct Engines {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Print a Markdown table, such as the one in the README
+    /// Print Markdown tables, such as those in the README
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
     /// Print all columns in full, however wide
@@ -53,7 +53,7 @@ impl Engines {
     }
 }
 
-const COLUMNS: [Column; 12] = [
+const COLUMNS: [Column; 13] = [
     Column::new("ENGINE"),
     Column::new("STYLE"),
     Column::new("URL").cut_to(24),
@@ -62,6 +62,7 @@ const COLUMNS: [Column; 12] = [
     Column::new("PERMITS").optional(3),
     Column::new("DOWNGRADE").optional(0),
     Column::new("WAKES BY").optional(2),
+    Column::new("DETACH").optional(1),
     Column::new("REACH").optional(5),
     Column::new("CRASH FREES").optional(6),
     Column::new("TOKENS SURVIVE").optional(1),
@@ -87,17 +88,30 @@ fn selected(options: &EngineOptions) -> Result<String, Failure> {
     Ok(format!("\nSelected: {} ({from})\n", location::of(options)?))
 }
 
-/// The engines of this build as a Markdown table.
+/// The columns of the table in the README, which is to be narrower than a page: the rest is the same for nearly all.
+const NARROW: [usize; 9] = [0, 1, 3, 4, 5, 7, 8, 9, 10];
+
+/// The engines of this build as two Markdown tables: what each style can do, and how each engine is named in a URL.
 fn markdown(entries: &[Entry]) -> String {
-    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-    let headings = COLUMNS.map(|column| column.heading().to_lowercase());
-    let rule = COLUMNS.map(|_| "---".to_owned());
-    let rows = entries.iter().flat_map(|entry| &entry.styles).map(|style| {
-        let mut cells = row(style);
-        cells[2] = format!("`{}`", cells[2]);
-        line(&cells)
+    let styles = entries.iter().flat_map(|entry| &entry.styles).map(|style| {
+        let cells = row(style);
+        NARROW.map(|column| cells[column].clone())
     });
-    [line(&headings), line(&rule)].into_iter().chain(rows).collect()
+    let urls = entries.iter().filter_map(|entry| {
+        let (first, others) = entry.styles.split_first()?;
+        let others: Vec<String> = others.iter().map(|style| format!("`{}`", style.style)).collect();
+        Some([first.engine.into(), format!("`{}`", first.url), first.style.into(), others.join(", ")])
+    });
+    let headings = NARROW.map(|column| COLUMNS[column].heading().to_lowercase());
+    markdown_table(headings, styles) + "\n" + &markdown_table(URL_HEADINGS.map(Into::into), urls)
+}
+
+const URL_HEADINGS: [&str; 4] = ["engine", "url", "its style", "others, by `?style=`"];
+
+fn markdown_table<const N: usize>(headings: [String; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let line = |cells: [String; N]| format!("| {} |\n", cells.join(" | "));
+    let rule = [const { String::new() }; N].map(|_| "---".to_owned());
+    [headings, rule].into_iter().chain(rows).map(line).collect()
 }
 
 fn row(style: &Abilities) -> Vec<String> {
@@ -109,7 +123,7 @@ fn row(style: &Abilities) -> Vec<String> {
     };
     let crash_frees = match style.crash_frees {
         CrashFrees::AtOnce => "at once",
-        CrashFrees::WithinTtl => "within the TTL",
+        CrashFrees::WithinTtl => "when the TTL ends",
         _ => "with the process",
     };
     vec![
@@ -121,6 +135,7 @@ fn row(style: &Abilities) -> Vec<String> {
         yes_no(style.permits),
         yes_no(style.downgrade),
         if style.push { "message" } else { "poll" }.into(),
+        yes_no(style.detach),
         reach.into(),
         crash_frees.into(),
         yes_no(style.token_survives_restart),

@@ -6,21 +6,29 @@ use crate::complete;
 use crate::exit::{Failure, NOTHING_DONE, Outcome, SUCCESS};
 use crate::location;
 use crate::output::{self, warn};
-use crate::table::width;
+use crate::table::{brief, printable, width};
 use clap::Args;
 use clap_complete::ArgValueCompleter;
-use lockkeeper::{ClaimView, LockView};
+use futures_util::future::join_all;
+use lockkeeper::{ClaimView, Keeper, LockView};
+use lockkeeper_core::engine::parse_duration;
 use std::io::{IsTerminal, Write};
+use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
-  lockkeeper evict orders/42               its holders, after a question
-  lockkeeper evict orders/42 3f9a --yes    the claim whose id begins with 3f9a, without one
+  lockkeeper evict orders/42 --ask                 ask its holders to release, and wait for it
+  lockkeeper evict orders/42 --ask --then-force    the same, and evict who still holds after that
+  lockkeeper evict orders/42                       evict its holders, after a question
+  lockkeeper evict orders/42 3f9a --yes            the claim whose id begins with 3f9a, without one
+
+A holder that is asked learns of it at its next renewal: 'lockkeeper run' sends TERM to its command and
+releases when that has ended (unless --on-ask ignore); a program sees guard.release_requested().
 
 An evicted holder notices at its next renewal, and 'lockkeeper run' then ends its command. Until then
 two may hold the lock: evict claims whose owner is dead, hangs or does no harm.";
 
-/// Remove claims by force: those that hold, or the one named
+/// Ask holders to release, or remove claims by force: those that hold, or the one named
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Evict {
@@ -31,7 +39,19 @@ pub(crate) struct Evict {
     /// Id of the claim, or its first digits, as 'show' prints it [default: the claims that hold]
     claim: Option<String>,
 
-    /// Do not ask for confirmation
+    /// Ask the owner to release, and wait for it; without --then-force nothing is removed
+    #[arg(long)]
+    ask: bool,
+
+    /// With --ask: how long to wait
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s", requires = "ask")]
+    wait: Duration,
+
+    /// With --ask: evict by force what is still there after the wait
+    #[arg(long, requires = "ask")]
+    then_force: bool,
+
+    /// Do not ask for confirmation before force
     #[arg(short, long)]
     yes: bool,
 }
@@ -39,12 +59,13 @@ pub(crate) struct Evict {
 impl Evict {
     /// Shows the claims, asks, evicts.
     pub(crate) async fn run(self, options: &EngineOptions) -> Outcome {
-        if !self.yes && !std::io::stdin().is_terminal() {
+        let has_force = !self.ask || self.then_force;
+        if has_force && !self.yes && !std::io::stdin().is_terminal() {
             return Err(Failure::usage("evicting asks first, and there is no terminal to ask on: add --yes"));
         }
         let keeper = options.connect(None).await?;
         let lock = location::lock(&keeper, &self.name).await?;
-        let victims = match self.choose(&lock) {
+        let mut victims = match self.choose(&lock) {
             Ok(victims) => victims,
             Err(Refused::Nothing(why)) => {
                 let place = location::describe(options, &keeper)?;
@@ -53,6 +74,18 @@ impl Evict {
             Err(Refused::Several(why)) => return Err(Failure::usage(why)),
         };
         output::print(&show::list(&lock, &victims, width(false)))?;
+        if self.ask {
+            victims = self.ask_all(&keeper, &lock.name, victims).await?;
+            if victims.is_empty() || !self.then_force {
+                keeper.close().await;
+                return if victims.is_empty() { Ok(SUCCESS) } else { Err(self.still_there(&victims)) };
+            }
+        }
+        if keeper.abilities().evict_ends_others {
+            warn(
+                "an eviction in this style ends the owner's connection, and with it other locks of the same process",
+            );
+        }
         if !self.yes && !agreed(victims.len())? {
             keeper.close().await;
             return Ok(NOTHING_DONE);
@@ -66,6 +99,32 @@ impl Evict {
         }
         keeper.close().await;
         Ok(status)
+    }
+
+    /// Asks the owners of all of them; those that are still there after the wait.
+    async fn ask_all(
+        &self,
+        keeper: &Keeper,
+        name: &str,
+        victims: Vec<ClaimView>,
+    ) -> Result<Vec<ClaimView>, Failure> {
+        let asked = join_all(victims.iter().map(|victim| keeper.ask(name, &victim.id, self.wait))).await;
+        let mut left = Vec::new();
+        for (victim, is_gone) in victims.into_iter().zip(asked) {
+            if !is_gone? {
+                left.push(victim);
+            }
+        }
+        Ok(left)
+    }
+
+    fn still_there(&self, left: &[ClaimView]) -> Failure {
+        let who: Vec<String> = left.iter().map(|claim| printable(&claim.holder.to_string())).collect();
+        let (who, wait) = (who.join(", "), brief(self.wait));
+        Failure::new(
+            NOTHING_DONE,
+            format!("asked, and still there after {wait}: {who}; wait longer (--wait), or add --then-force"),
+        )
     }
 
     fn choose(&self, lock: &LockView) -> Result<Vec<ClaimView>, Refused> {
@@ -118,6 +177,7 @@ mod tests {
             holder: Holder::here("test"),
             token: None,
             age: None,
+            held_for: None,
             ttl_left: None,
             foreign: false,
         }
@@ -127,7 +187,10 @@ mod tests {
     fn the_start_of_an_id_is_enough_if_it_is_unique() {
         let lock = LockView::from_queue("x", vec![claim("aa11"), claim("aa22"), claim("bb33")]);
         let choose = |claim: Option<&str>| {
-            Evict { name: "x".into(), claim: claim.map(Into::into), yes: true }.choose(&lock)
+            let (name, wait) = ("x".into(), Duration::ZERO);
+            let evict =
+                Evict { name, claim: claim.map(Into::into), ask: false, wait, then_force: false, yes: true };
+            evict.choose(&lock)
         };
         assert_eq!(choose(None).unwrap()[0].id, "aa11");
         assert_eq!(choose(Some("aa2")).unwrap()[0].id, "aa22");

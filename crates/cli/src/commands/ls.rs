@@ -2,12 +2,12 @@
 
 use crate::arguments::EngineOptions;
 use crate::exit::{Outcome, SUCCESS};
-use crate::table::{Column, brief, layout, or_dash, printable, width};
+use crate::table::{Column, brief, layout, or_dash, printable, standing_for, width};
 use crate::waiting::held_by;
 use crate::{complete, json, location, output};
 use clap::Args;
 use clap_complete::ArgValueCompleter;
-use lockkeeper::{LockView, deadlocks};
+use lockkeeper::{LockView, Waits, deadlocks};
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -61,8 +61,12 @@ pub(crate) fn nothing(place: &str) -> String {
 
 /// The processes that wait for each other, if there are any; of fair styles only, for the others show no waiters.
 pub(crate) fn circles(locks: &[LockView]) -> String {
+    describe(deadlocks(locks))
+}
+
+pub(crate) fn describe(circles: Vec<Vec<Waits<'_>>>) -> String {
     let mut text = String::new();
-    for circle in deadlocks(locks) {
+    for circle in circles {
         text += "\ndeadlock? These wait for each other (end one, or evict a claim):\n";
         for wait in circle {
             text += &format!("  {}\n", printable(&wait.to_string()));
@@ -84,14 +88,14 @@ const COLUMNS: [Column; 7] = [
 /// One line per lock.
 pub(crate) fn list(locks: &[LockView], width: Option<usize>) -> String {
     let rows = locks.iter().map(|lock| {
-        let since = lock.holders().filter_map(|claim| claim.age).max();
+        let oldest = lock.holders().max_by_key(|claim| claim.standing_for().or(claim.age));
         let kind = lock.claims.first().map(|claim| claim.demand);
         vec![
             lock.name.clone(),
             or_dash(kind, |demand| demand.to_string()),
             lock.holders().count().to_string(),
             lock.waiters().count().to_string(),
-            or_dash(since, brief),
+            or_dash(oldest, standing_for),
             or_dash(oldest_wait(lock), brief),
             held_by(lock),
         ]
@@ -118,6 +122,7 @@ mod tests {
             holder: Holder { text: "job".into(), host: "app".into(), pid },
             token: None,
             age: None,
+            held_for: None,
             ttl_left: None,
             foreign: false,
         };

@@ -5,15 +5,16 @@ use crate::child::Child;
 use crate::exit::{self, Failure, Outcome};
 use crate::output::warn;
 use crate::signals::Signals;
-use crate::supervise::{OnLost, Watch};
+use crate::supervise::{OnAsk, OnLost, Watch};
+use crate::table::brief;
 use crate::{complete, lookup, waiting};
 use clap::Args;
 use clap_complete::ArgValueCompleter;
-use lockkeeper::{Demand, Error, Guard, Keeper, LostReason, MultiLock, State, Wanted};
-use lockkeeper_core::engine::parse_duration;
+use lockkeeper::{Demand, Error, Guard, Handle, Keeper, LostReason, MultiLock, State, Wanted};
+use lockkeeper_core::engine::{RUN_VARIABLE, parse_duration, runs_around};
 use std::ffi::OsString;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,6 +24,7 @@ Examples:
   lockkeeper run --permits 1/4 gpu -- ./train            at most four at a time
   lockkeeper run --read stock -- ./report                share it with other readers
   lockkeeper run from to -- ./transfer                   both or none, never a deadlock
+  lockkeeper run --once-per 5m report -- ./report        at most once in five minutes, on all machines
 
 The command has the lock's name in LOCKKEEPER_LOCK and the fencing token, which grows with every
 grant, in LOCKKEEPER_TOKEN; of several locks, separated by commas.";
@@ -32,15 +34,18 @@ const USAGE: &str = "lockkeeper run [OPTIONS] <NAME>... -- <COMMAND>...";
 /// How long the engine gets for the leave of what was dropped, before the program ends without its reply.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
+/// What the lock gets of the wait at least, if the engine took most of it to reply: a free lock is still acquired.
+const LEAST_WAIT: Duration = Duration::from_secs(1);
+
 /// How long a release may take, at least and at most. In between it is worth as long as the hold would last.
 const RELEASE_LIMITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
 /// Run a command while it holds a lock
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(override_usage = USAGE, after_help = format!("{EXAMPLES}\n\n{}", exit::HELP))]
 pub(crate) struct Run {
     /// Name of the lock, such as orders/42; with several names, all of them or none
-    #[arg(required = true, num_args = 1.., value_name = "NAME", add = ArgValueCompleter::new(complete::names_or_command))]
+    #[arg(required_unless_present = "with", num_args = 1.., value_name = "NAME", add = ArgValueCompleter::new(complete::names_or_command))]
     names: Vec<String>,
 
     /// Share the lock with other readers
@@ -71,6 +76,30 @@ pub(crate) struct Run {
     #[arg(long, value_enum, default_value_t = OnLost::Term, value_name = "ACTION")]
     on_lost: OnLost,
 
+    /// What to do with the command when somebody asks for the lock (evict --ask)
+    #[arg(long, value_enum, default_value_t = OnAsk::Term, value_name = "ACTION")]
+    on_ask: OnAsk,
+
+    /// Run at most once in DURATION on all machines that share the engine: do not wait, and keep the lock until DURATION is over
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "wait")]
+    once_per: Option<Duration>,
+
+    /// With --once-per: free the lock at once if the command fails, so that another call may try
+    #[arg(long, requires = "once_per")]
+    retry_failed: bool,
+
+    /// Run under the hold of a handle that 'lockkeeper acquire' has printed, and leave it held for the rest of its time
+    #[arg(
+        long,
+        value_name = "HANDLE",
+        conflicts_with_all = ["names", "read", "permits", "wait", "no_wait", "lease", "once_per", "conflict_exit_code"]
+    )]
+    with: Option<Handle>,
+
+    /// With --with: release the lock after the command
+    #[arg(long, requires = "with")]
+    release: bool,
+
     /// Name shown to operators as the holder [default: the command's name]
     #[arg(long, value_name = "TEXT")]
     holder: Option<String>,
@@ -79,9 +108,17 @@ pub(crate) struct Run {
     // Not required for clap: without it the error suggests where '--' belongs.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+
+    /// How much of the wait went by before the engine replied
+    #[arg(skip)]
+    connected_after: Duration,
+
+    /// Claim the lock again after a loss
+    #[arg(skip)]
+    again: bool,
 }
 
-fn parse_permits(text: &str) -> Result<Demand, String> {
+pub(crate) fn parse_permits(text: &str) -> Result<Demand, String> {
     match text.parse() {
         Ok(demand @ Demand::Permits { .. }) => Ok(demand),
         _ => Err("expected K/N, such as 1/4: K of N permits, K at least 1 and at most N".into()),
@@ -89,16 +126,52 @@ fn parse_permits(text: &str) -> Result<Demand, String> {
 }
 
 impl Run {
+    /// The command of a candidate: it runs while it leads.
+    pub(crate) fn leading(
+        name: String,
+        wait: (Option<Duration>, bool),
+        (on_lost, on_ask): (OnLost, OnAsk),
+        again: bool,
+        holder: Option<String>,
+        command: Vec<OsString>,
+    ) -> Self {
+        Self {
+            names: vec![name],
+            wait: wait.0,
+            no_wait: wait.1,
+            conflict_exit_code: exit::NOT_ACQUIRED,
+            on_lost,
+            on_ask,
+            holder,
+            command,
+            again,
+            ..Self::default()
+        }
+    }
+
     /// Waits for the locks, runs the command, releases the locks.
-    pub(crate) async fn run(self, options: &EngineOptions) -> Outcome {
+    pub(crate) async fn run(mut self, options: &EngineOptions) -> Outcome {
+        self.names.extend(self.with.iter().map(|handle| handle.name().to_owned()));
         self.check()?;
+        let (begun, limit) = (Instant::now(), if self.no_wait { Some(Duration::ZERO) } else { self.wait });
         // Before anything is sent, so that a signal that ends this process also ends the claim.
         let mut signals = Signals::ending()?;
         let keeper = tokio::select! {
-            keeper = options.connect(Some(self.holder())) => keeper?,
+            keeper = options.connect_within(Some(self.holder()), limit) => keeper?,
             signal = signals.next() => return Err(Failure::by_signal(signal.as_raw())),
         };
-        let outcome = self.with_keeper(&keeper, &mut signals).await;
+        self.connected_after = begun.elapsed();
+        let outcome = loop {
+            match self.with_keeper(&keeper, &mut signals).await {
+                Err(failure) if self.again && failure.is_loss() && !signals.asked_to_end().await => {
+                    warn(&format!("{failure}; campaigning again"));
+                    self.connected_after = Duration::ZERO;
+                }
+                outcome => break outcome,
+            }
+        };
+        // The drop of the last handle would wait for the departures once more.
+        std::mem::forget(keeper.clone());
         signals.unless_ended(CLOSE_LIMIT, keeper.close()).await;
         outcome
     }
@@ -146,17 +219,24 @@ impl Run {
             guard = self.acquire(keeper) => guard?,
             signal = signals.next() => return Err(Failure::by_signal(signal.as_raw())),
             never = waiting::show(keeper, &self.names) => match never {},
-            never = waiting::warn_of_itself(&self.names) => match never {},
+            never = waiting::warn_of_itself(keeper, &self.names) => match never {},
         };
         let Some(guard) = guard else {
+            if let Some(period) = self.once_per {
+                let next = signals.unless_ended(CLOSE_LIMIT, self.next_turn(keeper)).await.flatten();
+                return Err(self.turn_is_taken(period, next));
+            }
             let holders = signals.unless_ended(CLOSE_LIMIT, self.holders(keeper)).await;
             return Err(self.not_acquired(&holders.unwrap_or_default()));
         };
         let ended = self.command_under(&guard, keeper.ttl(), signals).await;
-        self.release(guard, ended, signals).await
+        self.release(keeper, guard, ended, signals).await
     }
 
     async fn acquire(&self, keeper: &Keeper) -> Result<Option<Guard>, Failure> {
+        if let Some(handle) = &self.with {
+            return Ok(Some(keeper.attach(handle).await?));
+        }
         let demand = match self.permits {
             Some(permits) => permits,
             None if self.read => Demand::Shared,
@@ -166,9 +246,15 @@ impl Run {
         if let Some(lease) = self.lease {
             lock = lock.lease(lease);
         }
+        if let Some(period) = self.once_per {
+            lock = lock.hold_at_least(period);
+        }
         let guard = match self.wait {
-            _ if self.no_wait => lock.try_lock().await,
-            Some(limit) => lock.lock_within(limit).await,
+            _ if self.no_wait || self.once_per.is_some() => lock.try_lock().await,
+            Some(limit) => {
+                let left = limit.saturating_sub(self.connected_after);
+                lock.lock_within(left.max(limit.min(LEAST_WAIT))).await
+            }
             None => lock.lock().await.map(Some),
         };
         guard.map_err(|error| match error {
@@ -189,6 +275,23 @@ impl Run {
         Failure::new(self.conflict_exit_code, format!("did not acquire the lock {names}{within}{holders}"))
     }
 
+    fn turn_is_taken(&self, period: Duration, next: Option<Duration>) -> Failure {
+        let (names, period) = (self.names.join(", "), brief(period));
+        let next = next.map(|next| format!("; the next turn comes in {}", brief(next))).unwrap_or_default();
+        let message = format!("{names} already ran, or still runs, in this period of {period}{next}");
+        Failure::new(self.conflict_exit_code, message)
+    }
+
+    /// How long the present turn lasts at least.
+    async fn next_turn(&self, keeper: &Keeper) -> Option<Duration> {
+        let mut next = None;
+        for name in &self.names {
+            let lock = waiting::find(keeper, name).await;
+            next = next.max(lock.and_then(|lock| lock.holders().filter_map(|claim| claim.ttl_left).max()));
+        }
+        next
+    }
+
     /// Who holds the locks now, as the end of a sentence.
     async fn holders(&self, keeper: &Keeper) -> String {
         let mut text = String::new();
@@ -197,6 +300,9 @@ impl Run {
                 && lock.holders().next().is_some()
             {
                 text += &format!("; {name} is held by {}", waiting::held_by(&lock));
+                if waiting::is_around_this(&lock) {
+                    text += ", around this command, which would wait for itself";
+                }
             }
         }
         text
@@ -205,12 +311,12 @@ impl Run {
     async fn command_under(&self, guard: &Guard, ttl: Duration, signals: &mut Signals) -> Outcome {
         signals.add_running()?;
         let mut child = Child::start(&self.command, self.variables(guard)?)?;
-        let watch = Watch { guard, on_lost: self.on_lost, ttl, lease: self.lease };
+        let watch = Watch { guard, on_lost: self.on_lost, on_ask: self.on_ask, ttl, lease: self.lease };
         watch.until_end(&mut child, signals).await
     }
 
     /// The command's variables: names as they were given, and the tokens in the same order.
-    fn variables(&self, guard: &Guard) -> Result<[(&'static str, String); 2], Failure> {
+    fn variables(&self, guard: &Guard) -> Result<[(&'static str, String); 3], Failure> {
         let tokens = guard.tokens()?;
         // A guard of several locks has them sorted by name.
         let mut sorted: Vec<&String> = self.names.iter().collect();
@@ -220,12 +326,19 @@ impl Run {
             tokens[at].1.to_string()
         };
         let tokens: Vec<String> = self.names.iter().map(token_of).collect();
-        Ok([("LOCKKEEPER_LOCK", self.names.join(",")), ("LOCKKEEPER_TOKEN", tokens.join(","))])
+        // What the command claims belongs to the outermost run, so that deadlocks of nested ones are found.
+        let runs: Vec<String> =
+            runs_around().iter().chain([&std::process::id()]).map(u32::to_string).collect();
+        Ok([
+            ("LOCKKEEPER_LOCK", self.names.join(",")),
+            ("LOCKKEEPER_TOKEN", tokens.join(",")),
+            (RUN_VARIABLE, runs.join(",")),
+        ])
     }
 
     /// Releases the locks, in bounded time. A loss that shows only now has ended no command, so the status stays
     /// the command's own.
-    async fn release(&self, guard: Guard, ended: Outcome, signals: &mut Signals) -> Outcome {
+    async fn release(&self, keeper: &Keeper, guard: Guard, ended: Outcome, signals: &mut Signals) -> Outcome {
         // The renewal task has sent the leave of a lost hold; closing the keeper waits for it a moment.
         let lost = guard.state() == State::Lost;
         let (least, most) = RELEASE_LIMITS;
@@ -234,7 +347,8 @@ impl Run {
             guard.protect(async {}).await
         } else {
             let no_reply = || Err(Error::temporary("the engine", "release the lock", "no reply in time"));
-            signals.unless_ended(limit, guard.release()).await.unwrap_or_else(no_reply)
+            let ending = self.let_go(keeper, guard, matches!(ended, Ok(exit::SUCCESS)));
+            signals.unless_ended(limit, ending).await.unwrap_or_else(no_reply)
         };
         match released {
             Ok(()) | Err(Error::Lost { reason: LostReason::LeaseEnded, .. }) => {}
@@ -246,5 +360,18 @@ impl Run {
             Err(error) => warn(&format!("{error}; the lock is free when its TTL is over")),
         }
         ended
+    }
+
+    /// Releases the locks, or leaves them held for as long as was promised.
+    async fn let_go(&self, keeper: &Keeper, guard: Guard, has_succeeded: bool) -> lockkeeper::Result<()> {
+        let rest = guard.outlives();
+        if self.with.is_some() && !self.release && keeper.check_detach(rest).is_ok() {
+            return guard.detach(rest).await.map(|_| ());
+        }
+        if self.retry_failed && !has_succeeded {
+            guard.release_at_once().await
+        } else {
+            guard.release().await
+        }
     }
 }

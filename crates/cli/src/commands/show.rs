@@ -1,12 +1,13 @@
 //! `lockkeeper show`: one lock, its holders and its queue.
 
 use crate::arguments::EngineOptions;
+use crate::commands::ls;
 use crate::exit::{Outcome, SUCCESS};
-use crate::table::{Column, brief, layout, or_dash, unique_prefix, width};
+use crate::table::{Column, brief, layout, or_dash, standing_for, unique_prefix, width};
 use crate::{complete, json, location, output};
 use clap::Args;
 use clap_complete::ArgValueCompleter;
-use lockkeeper::{ClaimView, LockView};
+use lockkeeper::{ClaimView, LockView, deadlocks};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,14 +36,19 @@ impl Show {
     pub(crate) async fn run(self, options: &EngineOptions) -> Outcome {
         let keeper = options.connect(None).await?;
         let lock = location::lock(&keeper, &self.name).await?;
+        // A circle goes through other locks, of which one that nobody waits for is no part.
+        let waits = lock.waiters().next().is_some();
+        let all = if waits { location::locks(&keeper, "").await.unwrap_or_default() } else { Vec::new() };
+        let mut circles = deadlocks(&all);
+        circles.retain(|circle| json::concerns(circle, &lock.name));
         if self.json {
-            output::print_json(&json::Lock::new(&keeper, &lock))?;
+            output::print_json(&json::Lock::with_deadlocks(&keeper, &lock, &circles))?;
         } else if lock.claims.is_empty() {
             let full_name = location::full_name(&keeper, &lock.name);
             let place = location::describe(options, &keeper)?;
             output::print(&format!("{} is free: no claims on '{full_name}' at {place}\n", lock.name))?;
         } else {
-            output::print(&queue(&lock, width(self.wide)))?;
+            output::print(&(queue(&lock, width(self.wide)) + &ls::describe(circles)))?;
         }
         keeper.close().await;
         Ok(SUCCESS)
@@ -96,8 +102,8 @@ fn row(standing: String, claim: &ClaimView, id: usize) -> Vec<String> {
         or_dash(Some(&holder.host).filter(|host| !host.is_empty()), String::clone),
         or_dash(Some(holder.pid).filter(|pid| *pid != 0), |pid| pid.to_string()),
         claim.demand.to_string(),
-        or_dash(claim.age.and_then(json::since), |time| time),
-        or_dash(claim.age, brief),
+        or_dash(claim.standing_for().and_then(json::since), |time| time),
+        standing_for(claim),
         or_dash(claim.token, |token| token.to_string()),
         or_dash(claim.ttl_left, brief),
         claim.id.chars().take(id).collect(),

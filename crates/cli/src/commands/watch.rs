@@ -102,7 +102,7 @@ impl Drop for Screen {
 fn picture(mut locks: Vec<LockView>, place: &str) -> String {
     let (columns, height) = (width(false), height());
     locks.sort_by_cached_key(|lock| {
-        let held = lock.holders().filter_map(|claim| claim.age).max();
+        let held = lock.holders().filter_map(|claim| claim.standing_for().or(claim.age)).max();
         (Reverse((ls::oldest_wait(lock), lock.waiters().count(), held)), lock.name.clone())
     });
     let circles: Vec<String> = ls::circles(&locks).lines().map(str::to_owned).collect();
@@ -172,9 +172,11 @@ impl Seen {
     }
 }
 
-fn describe(claim: &ClaimView) -> String {
+/// The holder of a claim, as words of a line.
+pub(crate) fn describe(claim: &ClaimView) -> String {
     if claim.foreign {
         return format!("who={:?} client=another", claim.holder.text);
     }
-    format!("who={:?} host={} pid={}", claim.holder.text, claim.holder.host, claim.holder.pid)
+    let run = claim.holder.run().map_or_else(String::new, |run| format!(" run={run}"));
+    format!("who={:?} host={} pid={}{run}", claim.holder.text, claim.holder.machine(), claim.holder.pid)
 }
