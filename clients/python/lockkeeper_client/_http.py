@@ -1,0 +1,106 @@
+"""Blocking HTTP with connections that are kept, on the standard library."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+from typing import Any, Dict, List, Optional
+from urllib.parse import urlsplit
+
+from ._clock import now
+from ._core import Reply, Request
+from ._errors import NoReply
+
+
+class Target:
+    """The server's address, and what is sent with each request."""
+
+    def __init__(self, url: str, token: Optional[str]) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"'{url}' is no address of a server: write it as http://127.0.0.1:7670")
+        self.is_tls = parts.scheme == "https"
+        self.host: str = parts.hostname
+        self.port: int = parts.port or (443 if self.is_tls else 80)
+        self.path = parts.path.rstrip("/")
+        self._token = token
+
+    def headers(self, request: Request) -> Dict[str, str]:
+        headers = {"Accept": "application/json"}
+        if request.body is not None:
+            headers["Content-Type"] = "application/json"
+        if request.key is not None:
+            headers["Idempotency-Key"] = request.key
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        return headers
+
+    @staticmethod
+    def payload(request: Request) -> bytes:
+        return b"" if request.body is None else json.dumps(request.body).encode()
+
+
+def parse(sent: float, status: int, payload: bytes) -> Reply:
+    """The reply with this body."""
+    try:
+        body: Any = json.loads(payload) if payload else {}
+    except ValueError:
+        body = {}
+    return Reply(sent, status, body if isinstance(body, dict) else {})
+
+
+class Http:
+    """Sends requests from any number of threads."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._idle: List[http.client.HTTPConnection] = []
+        self._mutex = threading.Lock()
+        self._closed = False
+
+    def call(self, request: Request) -> Reply:
+        """Sends a request and waits for its reply. Raises `NoReply` if there is none."""
+        while True:
+            with self._mutex:
+                connection = self._idle.pop() if self._idle else None
+            is_fresh = connection is None
+            if connection is None:
+                kind = http.client.HTTPSConnection if self._target.is_tls else http.client.HTTPConnection
+                connection = kind(self._target.host, self._target.port)
+            try:
+                return self._send(connection, request)
+            except (OSError, http.client.HTTPException) as error:
+                connection.close()
+                timed_out = isinstance(error, socket.timeout)
+                # A connection that was kept may have been closed by the server meanwhile; every request can be repeated.
+                if is_fresh or timed_out:
+                    raise NoReply(str(error) or type(error).__name__, timed_out) from error
+
+    def _send(self, connection: http.client.HTTPConnection, request: Request) -> Reply:
+        sent = now()
+        timeout = max(0.001, request.timeout)
+        connection.timeout = timeout
+        if connection.sock is None:
+            connection.connect()
+        else:
+            connection.sock.settimeout(timeout)
+        target = self._target
+        connection.request(request.method, target.path + request.path, target.payload(request), target.headers(request))
+        response = connection.getresponse()
+        reply = parse(sent, response.status, response.read())
+        with self._mutex:
+            is_kept = not response.will_close and not self._closed
+            if is_kept:
+                self._idle.append(connection)
+        if not is_kept:
+            connection.close()
+        return reply
+
+    def close(self) -> None:
+        with self._mutex:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
