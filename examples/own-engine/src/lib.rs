@@ -120,7 +120,7 @@ impl Race for TableEngine {
                 None => dead.push(renewal.claim.id),
             }
         }
-        Ok(Kept { dead, as_of: None })
+        Ok(Kept { dead, as_of: None, asked: Vec::new() })
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
@@ -140,6 +140,7 @@ impl Race for TableEngine {
                 holder: hold.claim.holder.as_ref().clone(),
                 token: Some(hold.token),
                 age: Some(now.since(hold.since)),
+                held_for: None,
                 ttl_left: Some(hold.expires_at.since(now)),
                 foreign: false,
             }],
