@@ -43,8 +43,9 @@ pub(crate) struct Record {
     pub(crate) blockers: Vec<String>,
     /// When it was granted, once its keeper has said so.
     granted_at: Option<Moment>,
-    /// The node whose data says since when the claim holds, by the transaction that made it.
-    noted: Option<i64>,
+    /// The node into which it was written since when the claim holds, by the transaction that made it, and the connection
+    /// that the write was sent on.
+    noted: Option<(i64, u64)>,
     /// When it lapses unless its keeper renews it.
     lapses_at: Moment,
 }
@@ -142,14 +143,15 @@ impl Claims {
         }
     }
 
-    /// The claim was granted this long ago: its node, if its data is to say so and does not yet.
-    pub(crate) fn granted(&self, id: ClaimId, held_for: Duration) -> Option<Node> {
+    /// The claim was granted this long ago: its node, if its data is to say so and the write was not yet sent on this
+    /// connection. The write has no reply, so one that was sent on an earlier connection may be lost.
+    pub(crate) fn granted(&self, id: ClaimId, held_for: Duration, session: i64, epoch: u64) -> Option<Node> {
         let mut records = self.records();
         let record = records.get_mut(&id)?;
         record.granted_at.get_or_insert(Clock::Boot.now().minus(held_for));
-        let node = record.node.clone().filter(|node| !record.moving && record.noted != Some(node.czxid))?;
-        record.noted = Some(node.czxid);
-        Some(node)
+        let node = record.node.clone().filter(|node| node.session == session && !record.moving)?;
+        let noted = Some((node.czxid, epoch));
+        (std::mem::replace(&mut record.noted, noted) != noted).then_some(node)
     }
 
     /// How long ago the claim was granted, if its keeper has said so.

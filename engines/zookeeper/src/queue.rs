@@ -55,15 +55,21 @@ impl ZooKeeperQueue {
     }
 
     /// Writes into the nodes of new holds since when they hold, which only those who look read: without a reply, and never
-    /// over data that was changed since. Who watches such a node looks again, once.
+    /// over data that was changed since, so that it may be sent again. Who watches such a node looks again, once.
     fn note_grants(&self, renewals: &[Renewal]) {
         let session = self.0.sessions.present();
+        let epoch = session.epoch();
+        if !session.is_connected() {
+            return;
+        }
         let mut requests = session.requests();
         for Renewal { claim, held_for, .. } in renewals {
             let Some(held_for) = *held_for else { continue };
-            let Some(node) = self.0.claims.granted(claim.id, held_for) else { continue };
+            let Some(node) = self.0.claims.granted(claim.id, held_for, session.id(), epoch) else {
+                continue;
+            };
             let name = node.path.rsplit_once('/').and_then(|(_, name)| NodeName::parse(name));
-            if let Some(name) = name.filter(|_| node.session == session.id()) {
+            if let Some(name) = name {
                 // The token stands there only after a downgrade, which has written the time already if it knew it.
                 let token = (node.token != node.czxid).then_some(node.token);
                 let data = Content::of(claim, name.demand, token, Some(held_for));

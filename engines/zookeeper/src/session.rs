@@ -60,6 +60,11 @@ impl Session {
         self.shared.state().epoch
     }
 
+    /// Whether a connection takes requests now.
+    pub(crate) fn is_connected(&self) -> bool {
+        *self.shared.status.borrow() == Status::Connected
+    }
+
     /// Whether it is over for good, so that every node it made is gone or going.
     pub(crate) fn is_over(&self) -> bool {
         self.shared.status.borrow().is_over()

@@ -102,6 +102,29 @@ async fn without_a_connection_a_hold_is_uncertain_at_once_and_certain_again_afte
     }
 }
 
+/// The time of the grant is written without a reply at the first renewal, which is lost here.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_is_shown_since_its_grant_although_the_write_was_lost() {
+    let (proxy, name) = (proxy_to(server()), unique("since"));
+    let (keeper, other) = (through(&proxy, "", Duration::from_secs(6)).await, keeper_with("").await);
+    let guard = keeper.mutex(&name).lock().await.unwrap();
+    proxy.cut();
+    until_state(&guard, State::Uncertain, LIMIT).await;
+    proxy.reset();
+    proxy.heal();
+    let shown = async {
+        loop {
+            let locks = other.inspect(&name).await.unwrap();
+            match locks[0].holders().next().unwrap().held_for {
+                Some(held_for) => return held_for,
+                None => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    timeout(LIMIT, shown).await.expect("the time since the grant is shown");
+    guard.release().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs_makes_a_hold_uncertain_and_then_lost() {
     let own = ZooKeeper::start();
