@@ -112,6 +112,17 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
+/// The engine's answer. A server that fails just as a wait ends leaves the wait with a temporary error and no answer: it is
+/// asked again, for as long as the case may last.
+pub(crate) async fn answer<T>(ask: impl AsyncFn() -> Result<T>) -> T {
+    loop {
+        match ask().await {
+            Err(error) if error.is_temporary() => eprintln!("asked again: {error}"),
+            answered => break answered.expect("an answer"),
+        }
+    }
+}
+
 /// Waits for a guard that must come in the end.
 pub(crate) async fn soon_held(future: impl Future<Output = Result<Guard>>) -> Guard {
     soon("a grant", future).await.expect("a grant")

@@ -90,6 +90,8 @@ pub(crate) struct Entry {
     /// When the keeper has neglected it for longer than its TTL.
     pub(crate) neglected_at: Moment,
     pub(crate) times: Times,
+    /// The server has replied to the note of its grant.
+    pub(crate) grant_noted: bool,
     pub(crate) look: Option<Look>,
 }
 
@@ -117,6 +119,7 @@ impl Claims {
                 may_arrive: false,
                 neglected_at,
                 times: Times { since_ms: value::now_ms(), granted_ms: None },
+                grant_noted: false,
                 look: None,
             }
         });
@@ -144,6 +147,7 @@ impl Claims {
             place: Some(found.place),
             may_arrive: false,
             neglected_at: Moment::NEVER,
+            grant_noted: found.times.granted_ms.is_some(),
             times: found.times,
             look: None,
         };

@@ -55,7 +55,7 @@ pub(crate) struct Parts {
     /// Those of claims with another TTL than the keeper's.
     pub(crate) leases: Leases,
     pub(crate) watches: Arc<Watches>,
-    pub(crate) claims: Claims,
+    pub(crate) claims: Arc<Claims>,
     /// The lease of the tombstones. It is never kept alive, so they go by themselves.
     tombstone_lease: Mutex<Option<(i64, Instant)>>,
     /// The last search for evicted claims had no reply in time.
@@ -72,7 +72,7 @@ impl Etcd {
             lease: Arc::clone(&lease),
             leases: Leases::default(),
             watches: Arc::clone(&watches),
-            claims: Claims::default(),
+            claims: Arc::default(),
             tombstone_lease: Mutex::default(),
             search_is_slow: AtomicBool::new(false),
         });
@@ -180,14 +180,15 @@ impl Parts {
         asked.map(drop).map_err(|error| error.into_error("ask a holder to release"))
     }
 
-    /// The request that notes since when a claim holds, if it had to wait and that was not noted yet.
-    fn note_of_grant(&self, entry: &Entry, held_for: Option<Duration>) -> Option<TxnRequest> {
+    /// The request that notes since when a claim holds, if it had to wait and the server has not confirmed that yet.
+    fn note_of_grant(&self, entry: &Entry, held_for: Option<Duration>) -> Option<(ClaimId, TxnRequest)> {
         let (held_for, place) = (held_for?, entry.place?);
-        if entry.times.granted_ms.is_some() {
+        if entry.grant_noted {
             return None;
         }
         let held_ms = u64::try_from(held_for.as_millis()).unwrap_or(u64::MAX);
-        let times = Times { granted_ms: Some(value::now_ms().saturating_sub(held_ms)), ..entry.times };
+        let granted_ms = entry.times.granted_ms.unwrap_or_else(|| value::now_ms().saturating_sub(held_ms));
+        let times = Times { granted_ms: Some(granted_ms), ..entry.times };
         self.claims.change(entry.claim.id, |entry| entry.times = times);
         let value = Value::encode(&entry.claim, entry.claim.demand, times);
         let put = PutRequest { key: entry.key.clone(), value, ignore_lease: true, ..PutRequest::default() };
@@ -198,17 +199,22 @@ impl Parts {
             ..created_at(Span::key(&entry.key), place)
         };
         let success = vec![RequestOp { request: Some(Request::RequestPut(put)) }];
-        Some(TxnRequest { compare: vec![compare], success, failure: vec![] })
+        Some((entry.claim.id, TxnRequest { compare: vec![compare], success, failure: vec![] }))
     }
 
-    /// Sends these beside the renewal, which does not wait for what is only shown.
-    fn note_grants(&self, requests: Vec<TxnRequest>, limit: Duration) {
+    /// Sends these beside the renewal, which does not wait for what is only shown. The next renewal sends again what had no
+    /// reply.
+    fn note_grants(&self, requests: Vec<(ClaimId, TxnRequest)>, limit: Duration) {
         if requests.is_empty() {
             return;
         }
-        let client = self.client.clone();
+        let (client, claims) = (self.client.clone(), Arc::clone(&self.claims));
         background::handle().spawn(async move {
-            let all = requests.iter().map(|request| client.txn(request));
+            let all = requests.iter().map(async |(id, request)| {
+                if client.txn(request).await.is_ok() {
+                    claims.change(*id, |entry| entry.grant_noted = true);
+                }
+            });
             let _ = tokio::time::timeout(limit, join_all(all)).await;
         });
     }
