@@ -73,7 +73,10 @@ impl Parts {
         if claim.demand == Demand::Exclusive && !self.claims.was_contended(&claim.name) {
             let reply = self.client.txn_of(&claim.name, &request_if_free(claim, entry, lease)).await?;
             if reply.value.succeeded {
-                self.claims.change(claim.id, |entry| entry.times = entry.times.granted_at_join());
+                self.claims.change(claim.id, |entry| {
+                    entry.times = entry.times.granted_at_join();
+                    entry.grant_noted = true;
+                });
                 return Ok(reply);
             }
             retried = reply.retried;

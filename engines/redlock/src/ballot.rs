@@ -2,8 +2,8 @@
 //! Only RedLock votes.
 //!
 //! Every node keeps a number per lock. It raises it when it lets a claim in, and remembers for whom. The token is the
-//! largest number a majority gave. It counts when a majority has given *this* number to *this* claim: at once if
-//! they all gave the same, else after a second round in which the nodes that let the claim in are asked to. A
+//! number that a majority has given to *this* claim: at once if a majority gave the same, else after a second round in
+//! which the nodes that let the claim in are asked for the largest. A
 //! node gives a number to one claim only and never goes back. Two majorities meet in a node, so
 //!
 //! - no two claims get the same token, and
@@ -34,7 +34,7 @@ pub(crate) enum Verdict {
     Open,
     /// The claim holds, with this token.
     Holds(u64),
-    /// A majority let it in with different numbers: ask them for this one.
+    /// A majority let it in, but no number has a majority: ask for this one.
     Raise(u64),
     /// There is no majority for it.
     Fails,
@@ -50,10 +50,12 @@ pub(crate) fn first_round(words: &[Option<Word>]) -> Verdict {
     let Some(largest) = numbers().max().filter(|_| inside >= needed) else {
         return if inside + open < needed { Verdict::Fails } else { Verdict::Open };
     };
-    if numbers().filter(|number| *number == largest).count() >= needed {
-        Verdict::Holds(largest)
-    } else {
-        Verdict::Raise(largest)
+    let count = |number| numbers().filter(|own| *own == number).count();
+    match numbers().max_by_key(|number| count(*number)) {
+        Some(number) if count(number) >= needed => Verdict::Holds(number),
+        // The number of a majority settles it without a second round, and an attempt made twice gets the same token.
+        Some(number) if count(number) + open >= needed => Verdict::Open,
+        _ => Verdict::Raise(largest),
     }
 }
 
@@ -99,6 +101,16 @@ mod tests {
     fn a_majority_of_one_number_holds_at_once() {
         assert_eq!(first_round(&[Some(In(7)), Some(In(7)), None]), Verdict::Holds(7));
         assert_eq!(first_round(&[Some(In(7)), Some(In(7)), Some(Busy)]), Verdict::Holds(7));
+    }
+
+    #[test]
+    fn the_order_of_the_words_does_not_matter() {
+        assert_eq!(first_round(&[Some(In(7)), Some(In(6)), None]), Verdict::Open);
+        assert_eq!(first_round(&[Some(In(7)), Some(In(6)), Some(In(6))]), Verdict::Holds(6));
+        assert_eq!(
+            first_round(&[Some(In(7)), Some(In(6)), Some(In(5)), None, Some(Busy)]),
+            Verdict::Raise(7)
+        );
     }
 
     #[test]
