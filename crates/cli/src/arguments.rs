@@ -2,6 +2,8 @@
 
 #[cfg(feature = "bench")]
 use crate::commands::bench;
+#[cfg(feature = "mcp")]
+use crate::commands::mcp;
 #[cfg(feature = "serve")]
 use crate::commands::serve;
 use crate::commands::{
@@ -219,6 +221,8 @@ pub(crate) enum Verb {
     Bench(Box<bench::Bench>),
     #[cfg(feature = "serve")]
     Serve(Box<serve::Serve>),
+    #[cfg(feature = "mcp")]
+    Mcp(mcp::Mcp),
     Schema(schema::Schema),
     Completions(completions::Completions),
     Man(man::Man),

@@ -9,6 +9,8 @@ pub(crate) mod engines;
 pub(crate) mod evict;
 pub(crate) mod ls;
 pub(crate) mod man;
+#[cfg(feature = "mcp")]
+pub(crate) mod mcp;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod run;
@@ -43,6 +45,8 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Verb::Bench(bench) => bench.run(&options),
         #[cfg(feature = "serve")]
         Verb::Serve(serve) => serve.run(&options),
+        #[cfg(feature = "mcp")]
+        Verb::Mcp(mcp) => block_on(mcp.run(&options)),
         Verb::Schema(schema) => schema.run(),
         Verb::Completions(completions) => completions.run(),
         Verb::Man(man) => man.run(),

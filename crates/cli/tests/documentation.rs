@@ -5,7 +5,7 @@ mod support;
 use std::collections::BTreeSet;
 use support::Place;
 
-const VERBS: [&str; 15] = [
+const VERBS: [&str; 16] = [
     "run",
     "elect",
     "acquire",
@@ -18,6 +18,7 @@ const VERBS: [&str; 15] = [
     "engines",
     "bench",
     "serve",
+    "mcp",
     "schema",
     "completions",
     "man",
