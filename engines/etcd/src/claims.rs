@@ -92,6 +92,8 @@ pub(crate) struct Entry {
     pub(crate) times: Times,
     /// The server has replied to the note of its grant.
     pub(crate) grant_noted: bool,
+    /// Somebody asks for it, so that a key is left to delete.
+    pub(crate) asked: bool,
     pub(crate) look: Option<Look>,
 }
 
@@ -120,6 +122,7 @@ impl Claims {
                 neglected_at,
                 times: Times { since_ms: value::now_ms(), granted_ms: None },
                 grant_noted: false,
+                asked: false,
                 look: None,
             }
         });
@@ -148,6 +151,7 @@ impl Claims {
             may_arrive: false,
             neglected_at: Moment::NEVER,
             grant_noted: found.times.granted_ms.is_some(),
+            asked: false,
             times: found.times,
             look: None,
         };

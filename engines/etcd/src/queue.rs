@@ -62,6 +62,15 @@ pub(crate) struct Parts {
     search_is_slow: AtomicBool,
 }
 
+/// What a renewal sees besides the lease.
+#[derive(Default)]
+struct Seen {
+    /// The claims that were evicted.
+    gone: Vec<ClaimId>,
+    /// The claims that somebody asks for.
+    asked: Vec<ClaimId>,
+}
+
 impl Etcd {
     pub(crate) async fn connect(config: Config) -> Result<Self> {
         let client = Arc::new(Client::new(config));
@@ -142,7 +151,7 @@ impl Parts {
                     self.claims.change(claim.id, |entry| entry.neglected_at = neglected_at);
                     grants.extend(self.note_of_grant(&entry, renewal.held_for));
                     if self.choose_lease(&entry, renewal).await? {
-                        keys.push((claim.id, entry.key));
+                        keys.push((&**claim, entry.key));
                     } else {
                         dead.push(claim.id);
                     }
@@ -150,34 +159,28 @@ impl Parts {
                 _ => dead.push(claim.id),
             }
         }
-        let (evicted, asked) = tokio::join!(self.evicted(keepers, &keys), self.asked(keepers, renewals));
-        dead.extend(evicted);
+        let seen = self.search(keepers, &keys).await;
+        dead.extend(seen.gone);
         self.note_grants(grants, keepers.ttl() / 5);
-        Ok(Kept { dead, as_of: Some(lease.as_of), asked })
+        Ok(Kept { dead, as_of: Some(lease.as_of), asked: seen.asked })
     }
 
-    /// The claims of these that somebody asks for. What is not seen now is seen by the next renewal.
-    async fn asked(&self, lease: &Lease, renewals: &[&Renewal]) -> Vec<ClaimId> {
-        let spans: HashSet<Span> = renewals.iter().map(|renewal| keys::asks(&renewal.claim.name)).collect();
-        let reads = spans.into_iter().map(async |Span { start, end }| {
-            let request =
-                RangeRequest { key: start, range_end: end, keys_only: true, ..RangeRequest::default() };
-            self.client.range(&request).await.map(|found| found.kvs).unwrap_or_default()
-        });
-        let found = tokio::time::timeout(lease.ttl() / 5, join_all(reads)).await.unwrap_or_default();
-        let asks: HashSet<ClaimId> =
-            found.iter().flatten().filter_map(|found| keys::asked(&found.key)).collect();
-        renewals.iter().map(|renewal| renewal.claim.id).filter(|id| asks.contains(id)).collect()
-    }
-
-    /// Asks for a claim to be released, for as long as this keeper's lease lives.
-    async fn ask(&self, name: &LockName, id: ClaimId) -> Result<()> {
-        let lease = self.lease.fresh().await?.id;
-        let put = PutRequest { key: keys::ask(name, id), lease, ..PutRequest::default() };
+    /// Asks for a claim to be released. The request stands on the claim's own lease: there its keeper's renewal finds it, and
+    /// with the lease it ends.
+    async fn ask(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        let failed = |error: RequestError| error.into_error("ask a holder to release");
+        let Some(claim) = self.find(name, id).await.map_err(failed)? else { return Ok(false) };
+        let put = PutRequest { key: keys::ask(name, id), lease: claim.lease, ..PutRequest::default() };
         let success = vec![RequestOp { request: Some(Request::RequestPut(put)) }];
-        let request = TxnRequest { success, ..TxnRequest::default() };
-        let asked = self.client.txn(&request).await;
-        asked.map(drop).map_err(|error| error.into_error("ask a holder to release"))
+        let compare = vec![created_at(Span::key(&claim.key), claim.create_revision)];
+        let request = TxnRequest { compare, success, failure: vec![] };
+        Ok(self.client.txn(&request).await.map_err(failed)?.value.succeeded)
+    }
+
+    /// Deletes requests to release that nobody needs any more. What fails is tried at the next renewal, or ends with the lease.
+    fn forget_asks(&self, asks: Vec<Key>) {
+        let client = self.client.clone();
+        background::handle().spawn(async move { join_all(asks.iter().map(|key| client.delete(key))).await });
     }
 
     /// The request that notes since when a claim holds, if it had to wait and the server has not confirmed that yet.
@@ -219,46 +222,59 @@ impl Parts {
         });
     }
 
-    /// The claims of these that were evicted, as far as the server says so in time. A server that is too busy for
-    /// that does not cost the locks: the lease keeps them, and the next renewal searches again.
-    async fn evicted(&self, lease: &Lease, keys: &[(ClaimId, Key)]) -> Vec<ClaimId> {
+    /// What has happened to these claims, as far as the server says so in time. A server that is too busy for
+    /// such a search is not asked for another one at the next renewal.
+    async fn search(&self, lease: &Lease, keys: &[(&Claim, Key)]) -> Seen {
         if self.search_is_slow.swap(true, SeqCst) {
             self.search_is_slow.store(false, SeqCst);
-            return Vec::new();
+            return Seen::default();
         }
-        match tokio::time::timeout(lease.ttl() / 5, self.gone(lease, keys)).await {
-            Ok(Ok(gone)) => {
+        match tokio::time::timeout(lease.ttl() / 5, self.search_once(lease, keys)).await {
+            Ok(Ok(seen)) => {
                 self.search_is_slow.store(false, SeqCst);
-                gone
+                seen
             }
             Ok(Err(error)) => {
-                tracing::debug!(%error, "etcd: could not search for evicted claims");
-                Vec::new()
+                tracing::debug!(%error, "etcd: could not look at the claims");
+                Seen::default()
             }
-            Err(_) => Vec::new(),
+            Err(_) => Seen::default(),
         }
     }
 
-    /// The claims of these that are not there any more, as of now. Usually that is one request: the lease knows its
-    /// keys. The leader may not have come as far yet as the member that replied to a join, so a key that it does not know
-    /// is read itself before it counts as gone.
-    async fn gone(&self, lease: &Lease, keys: &[(ClaimId, Key)]) -> Result<Vec<ClaimId>> {
+    /// Which claims of these are gone as of now, and which somebody asks for. Usually that is one request: the lease knows
+    /// its keys. The leader may not have come as far yet as the member that replied to a join, so a key that it does not know
+    /// is read itself before it counts as gone; so is one on a lease of its own.
+    async fn search_once(&self, lease: &Lease, keys: &[(&Claim, Key)]) -> Result<Seen> {
         let failed = |error: RequestError| error.into_error("renew");
         let found = self.client.lease_time_to_live(lease.id(), true).await.map_err(failed)?;
         if found.ttl < 0 {
             lease.check();
         }
         let known: HashSet<Key> = found.keys.into_iter().collect();
+        let mut asks: Vec<Key> = known.iter().filter(|key| keys::asked(key).is_some()).cloned().collect();
         let unknown: Vec<_> = keys.iter().filter(|(_, key)| !known.contains(key)).collect();
         let mut gone = Vec::new();
-        for part in unknown.chunks(OPERATIONS) {
-            let gets = part.iter().map(|(_, key)| look::range_op(get(key, true)));
-            let request = TxnRequest { success: gets.collect(), ..TxnRequest::default() };
+        for part in unknown.chunks(OPERATIONS / 2) {
+            let claims = part.iter().map(|(_, key)| get(key, true));
+            let their_asks = part.iter().map(|(claim, _)| get(&keys::ask(&claim.name, claim.id), true));
+            let success = claims.chain(their_asks).map(look::range_op).collect();
+            let request = TxnRequest { success, ..TxnRequest::default() };
             let found = ranges(self.client.txn(&request).await.map_err(failed)?.value);
-            let missing = part.iter().zip(found).filter(|(_, found)| found.kvs.is_empty());
-            gone.extend(missing.map(|((id, _), _)| *id));
+            let (claims, their_asks) = found.split_at(part.len().min(found.len()));
+            let missing = part.iter().zip(claims).filter(|(_, found)| found.kvs.is_empty());
+            gone.extend(missing.map(|((claim, _), _)| claim.id));
+            asks.extend(their_asks.iter().flat_map(|found| &found.kvs).map(|found| found.key.clone()));
         }
-        Ok(gone)
+        let (asked, old): (Vec<Key>, Vec<Key>) = asks
+            .into_iter()
+            .partition(|key| keys::asked(key).is_some_and(|id| self.claims.get(id).is_some()));
+        if !old.is_empty() {
+            self.forget_asks(old);
+        }
+        let asked: Vec<ClaimId> = asked.iter().filter_map(|key| keys::asked(key)).collect();
+        asked.iter().for_each(|id| self.claims.change(*id, |entry| entry.asked = true));
+        Ok(Seen { gone, asked })
     }
 
     /// Removes the claim's key. If a join may still be on its way, a tombstone makes it fail when it arrives: the
@@ -278,6 +294,9 @@ impl Parts {
             left.map_err(|error| error.into_error("leave the queue"))?;
         self.claims.remove(claim.id);
         self.drop_lease(entry.own_lease);
+        if entry.asked {
+            self.forget_asks(vec![keys::ask(&claim.name, claim.id)]);
+        }
         // After a lost reply the key was deleted by us, as far as can be known.
         let by_us = retried && entry.place.is_some();
         Ok(if was_there || by_us { Left::Left } else { Left::NotThere })
@@ -402,7 +421,7 @@ impl Queue for Etcd {
     }
 
     async fn ask(&self, name: &LockName, id: ClaimId) -> Result<bool> {
-        self.parts.ask(name, id).await.map(|()| true)
+        self.parts.ask(name, id).await
     }
 
     async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {

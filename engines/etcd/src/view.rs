@@ -62,19 +62,23 @@ impl Parts {
         join_all(reads).await.into_iter().flatten().collect()
     }
 
-    /// Removes a claim of ours, or another client's whose name for it is this number.
-    pub(crate) async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
-        let failed = |error: RequestError| error.into_error("evict a claim");
+    /// The claim with this id, ours or another client's whose name for it is this number.
+    pub(crate) async fn find(&self, name: &LockName, id: ClaimId) -> Result<Option<KeyValue>, RequestError> {
         let queue = keys::queue(name);
         let request = RangeRequest { key: queue.start, range_end: queue.end, ..RangeRequest::default() };
-        let found = self.client.range(&request).await.map_err(failed)?;
         let is_meant = |found: &KeyValue| {
             keys::parse(&found.key).is_some_and(|parsed| {
                 let its_id = id_of(&parsed, Value::decode(&found.value).as_ref());
                 parsed.name == name.as_str() && its_id.parse::<ClaimId>().is_ok_and(|found| found == id)
             })
         };
-        let Some(meant) = found.kvs.into_iter().find(is_meant) else { return Ok(false) };
+        Ok(self.client.range(&request).await?.kvs.into_iter().find(is_meant))
+    }
+
+    /// Removes the claim with this id.
+    pub(crate) async fn evict(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        let failed = |error: RequestError| error.into_error("evict a claim");
+        let Some(meant) = self.find(name, id).await.map_err(failed)? else { return Ok(false) };
         let request = delete_created_at(&meant.key, meant.create_revision);
         let reply = deleted(self.client.txn_of(name, &request).await).map_err(failed)?;
         Ok(reply.retried || reply.value)
