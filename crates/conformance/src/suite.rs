@@ -1,14 +1,14 @@
 //! One engine and style under test: what is started for it, and which cases run on it.
 
 use crate::bench::Bench;
-use crate::cases::{self, Case};
+use crate::cases::{self, Case, Need};
 use crate::program::Program;
 use libtest_mimic::Trial;
 use lockkeeper::Abilities;
 use std::any::Any;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 /// How long a case may take before it counts as stuck.
@@ -116,6 +116,8 @@ impl Suite {
         let started = Arc::clone(started);
         Trial::test(name.clone(), move || {
             let subject = started.subject();
+            // A case that restarts the server would fail its neighbours.
+            let _turn = started.turn(case.needs.contains(&Need::DurableTokens));
             let begun = Instant::now();
             run_case(&case, abilities, subject);
             if std::env::var_os(TIMES).is_some() {
@@ -132,12 +134,31 @@ pub(crate) type Start = Box<dyn FnOnce() -> Subject + Send>;
 pub(crate) struct Started {
     subject: OnceLock<Arc<Subject>>,
     start: std::sync::Mutex<Option<Start>>,
+    /// Read by the cases that run side by side, written by one that must be alone with the engine.
+    cases: RwLock<()>,
+}
+
+/// Held while a case runs.
+enum Turn<'a> {
+    Beside { _others: RwLockReadGuard<'a, ()> },
+    Alone { _all: RwLockWriteGuard<'a, ()> },
 }
 
 impl Started {
     /// Not yet started.
     pub(crate) fn new(start: Start) -> Arc<Self> {
-        Arc::new(Self { subject: OnceLock::new(), start: std::sync::Mutex::new(Some(start)) })
+        let start = std::sync::Mutex::new(Some(start));
+        Arc::new(Self { subject: OnceLock::new(), start, cases: RwLock::new(()) })
+    }
+
+    /// Waits until a case may run: alone with the engine, or beside others.
+    fn turn(&self, alone: bool) -> Turn<'_> {
+        // A case that failed must not fail the others.
+        if alone {
+            Turn::Alone { _all: self.cases.write().unwrap_or_else(PoisonError::into_inner) }
+        } else {
+            Turn::Beside { _others: self.cases.read().unwrap_or_else(PoisonError::into_inner) }
+        }
     }
 
     fn subject(&self) -> Arc<Subject> {
