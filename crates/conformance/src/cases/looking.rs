@@ -53,10 +53,10 @@ pub(super) async fn a_holder_is_shown_with_its_token(bench: Bench) {
     guard.release().await.expect("a release");
 }
 
-/// What clocks and rounded times may differ by.
-const ROUNDING: Duration = Duration::from_millis(100);
+/// What clocks and rounded times may differ by, and what a busy server may take to note a time.
+const ROUNDING: Duration = Duration::from_millis(500);
 /// How long the first hold lasts: much longer than that.
-const FIRST_HOLD: Duration = Duration::from_secs(1);
+const FIRST_HOLD: Duration = Duration::from_secs(2);
 
 pub(super) async fn a_hold_is_shown_since_its_grant_and_a_wait_since_its_join(bench: Bench) {
     let (first, second) = (bench.keeper().await, bench.keeper_with(bench.short_ttl()).await);
