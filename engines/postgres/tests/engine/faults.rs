@@ -23,8 +23,10 @@ async fn keeper(server: &Postgres, port: u16, style: &str, ttl: Duration) -> Kee
 /// Finding 3: a keeper that only holds gets no other sign that its background connection is gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn renewals_recover_from_a_half_open_connection() {
+    // A third of it is long enough for a busy machine to renew.
+    const TTL: Duration = Duration::from_secs(5);
     let server = Postgres::start();
-    for style in ["queue", "row"] {
+    let recovers = async |style: &str| {
         let proxy = proxy(&server);
         let keeper = keeper(&server, proxy.addr().port(), style, TTL).await;
         let guard = keeper.mutex("renewed").lock().await.expect("a grant");
@@ -38,7 +40,8 @@ async fn renewals_recover_from_a_half_open_connection() {
         let other = self::keeper(&server, server.port(), style, TTL).await;
         let next = tokio::time::timeout(TTL * 2, other.mutex("renewed").lock()).await;
         next.expect("it was left").expect("a grant").release().await.expect("a release");
-    }
+    };
+    tokio::join!(recovers("queue"), recovers("row"));
 }
 
 /// Finding 3, for one that waits: its notification would come over the half-open connection.

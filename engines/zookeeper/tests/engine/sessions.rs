@@ -140,7 +140,7 @@ async fn a_server_that_hangs_makes_a_hold_uncertain_and_then_lost() {
 /// The silence is judged by the connection: nobody waits for a reply when it begins, and the client gets no error.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_half_open_connection_is_replaced_before_its_holds_are_lost() {
-    const TTL: Duration = Duration::from_secs(4);
+    const TTL: Duration = Duration::from_secs(9);
     let holds = async |query: &str| {
         let proxy = proxy_to(server());
         let keeper = through(&proxy, query, TTL).await;
