@@ -105,7 +105,10 @@ fn create() -> Result<Inner> {
     let path = |name: &str| -> PathBuf { directory.path().join(name) };
     fs::write(path("shim.c"), SHIM).trying("write the clock's source")?;
     let mut compile = Command::new("cc");
-    compile.args(["-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-o"]).arg(path(LIBRARY)).arg(path("shim.c"));
+    compile
+        .args(["-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-o"])
+        .arg(path(LIBRARY))
+        .arg(path("shim.c"));
     spawner::run(compile)?;
     let offset = File::create(path(OFFSET)).trying("create the clock's offset")?;
     offset.write_all_at(&0_i64.to_ne_bytes(), 0).trying("set the clock")?;
