@@ -380,6 +380,16 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn one_claim_is_lost_and_the_others_on_its_lifeline_are_not() {
+        let (line, freed, other) = (Lifeline::new(), life(), life());
+        line.tie(&freed);
+        line.tie(&other);
+        line.end_one(freed.claim.id);
+        line.end_one(ClaimId::random());
+        assert_eq!((freed.lost(), other.lost()), (Some(LostReason::Gone), None));
+    }
+
+    #[test]
     fn a_lifelines_doubt_is_its_claims_doubt_until_it_is_over() {
         let (line, early, late) = (Lifeline::new(), life(), life());
         line.tie(&early);

@@ -63,6 +63,12 @@ pub trait Queue: Send + Sync + 'static {
     /// The TTL it really gives when asked for this one: the same, unless a server negotiates.
     fn ttl(&self, asked: Duration) -> Duration;
 
+    /// Resolves when the claim may join, with what it holds meanwhile: an engine whose joins would stand before its leaves lets few
+    /// join at a time. Trust is counted from then on. By default at once.
+    fn turn(&self, _claim: &Claim) -> impl Future<Output = Result<impl Send>> + Send {
+        std::future::ready(Ok(()))
+    }
+
     /// Appends the claim or finds its place, and looks, in one round trip if the engine can.
     fn join(&self, claim: &Claim) -> impl Future<Output = Result<Joined>> + Send;
 
@@ -127,8 +133,9 @@ pub(crate) const TRIES: u32 = 3;
 
 impl<Q: Queue> QueueEngine<Q> {
     async fn join(&self, attempt: &Attempt) -> Result<Joined> {
+        let _turn = self.0.turn(attempt.claim()).await?;
         // Law 5: trust is counted from the first send, for a lost reply's join may have counted.
-        let sent = attempt.asked;
+        let sent = self.0.clock().now();
         let mut tries = 1;
         loop {
             attempt.sending();

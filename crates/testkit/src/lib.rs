@@ -33,6 +33,7 @@ mod sentinel;
 mod server;
 mod spawner;
 mod wait;
+mod wall_clock;
 mod zookeeper;
 mod zookeeper_tls;
 
@@ -49,5 +50,6 @@ pub use redis_tls::RedisTls;
 pub use sentinel::Sentinel;
 pub use server::Server;
 pub use wait::wait_until;
+pub use wall_clock::WallClock;
 pub use zookeeper::ZooKeeper;
 pub use zookeeper_tls::ZooKeeperTls;

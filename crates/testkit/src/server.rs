@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 use crate::error::{Error, Result, Trying, or_panic};
 use crate::wait::{holds_within, succeeds_within};
+use crate::wall_clock::Preload;
 use crate::{data, port, process, spawner};
 
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -40,6 +41,7 @@ pub(crate) struct Launch {
 /// A running server with its own port and data; stopped, and its data removed, on drop.
 pub struct Server {
     launch: Launch,
+    preload: Option<Preload>,
     child: Mutex<Child>,
     // Removed after the process has ended: fields drop after `Drop::drop`.
     directory: TempDir,
@@ -52,8 +54,9 @@ impl Server {
     pub(crate) fn spawn(launch: impl FnOnce(&Path) -> Result<Launch>) -> Result<Server> {
         let directory = data::directory()?;
         let launch = launch(directory.path())?;
-        let child = Mutex::new(run(&launch, directory.path())?);
-        Ok(Server { launch, child, directory })
+        let preload = Preload::current();
+        let child = Mutex::new(run(&launch, preload.as_ref(), directory.path())?);
+        Ok(Server { launch, preload, child, directory })
     }
 
     /// Waits until the server answers.
@@ -170,7 +173,7 @@ impl Server {
 
     fn respawn(&self) -> Result<()> {
         self.stop();
-        *self.child() = run(&self.launch, self.directory())?;
+        *self.child() = run(&self.launch, self.preload.as_ref(), self.directory())?;
         Ok(())
     }
 
@@ -271,11 +274,12 @@ impl Drop for Servers {
     }
 }
 
-fn run(launch: &Launch, directory: &Path) -> Result<Child> {
+fn run(launch: &Launch, preload: Option<&Preload>, directory: &Path) -> Result<Child> {
     let log =
         OpenOptions::new().create(true).append(true).open(log_path(directory)).trying("open the log")?;
     let mut command = spawner::bound_command(&launch.program, launch.user);
     command.args(&launch.args).stdout(log.try_clone().trying("open the log")?).stderr(log);
+    command.envs(preload.iter().flat_map(|preload| preload.environment()));
     spawner::spawn(command).trying(format!("start {} through setpriv", launch.program.display()))
 }
 

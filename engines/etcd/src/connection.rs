@@ -7,9 +7,11 @@ use crate::generated::kv_client::KvClient;
 use crate::generated::request_op::Request as Operation;
 use crate::generated::response_op::Response as Outcome;
 use crate::generated::{AuthenticateRequest, RequestOp, TxnRequest, TxnResponse};
+use crate::keys::Key;
 use futures_util::future::join_all;
 use lockkeeper_core::engine::{Batch, Batcher, LockName, NoReply, Replies, send_apart};
 use lockkeeper_core::{Error, Result};
+use std::collections::HashSet;
 use std::fmt;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -108,12 +110,18 @@ impl Connection {
         &self.member
     }
 
-    /// Sends a transaction that concerns no other lock, by itself or together with those of others.
+    /// Sends a transaction that concerns no other lock, by itself or together with those of others. `removes` is the key that it
+    /// removes if it does nothing else.
     ///
     /// Cancel safety: it may or may not take effect.
-    pub(crate) async fn txn(&self, name: LockName, request: TxnRequest) -> Result<TxnResponse, RequestError> {
+    pub(crate) async fn txn(
+        &self,
+        name: LockName,
+        removes: Option<Key>,
+        request: TxnRequest,
+    ) -> Result<TxnResponse, RequestError> {
         let ended = || Err(Status::unavailable("the connection's runtime has ended").into());
-        self.transactions.request(Transaction { name, request }).await.unwrap_or_else(ended)
+        self.transactions.request(Transaction { name, removes, request }).await.unwrap_or_else(ended)
     }
 }
 
@@ -250,6 +258,8 @@ impl fmt::Debug for Connection {
 /// The transaction of one task.
 struct Transaction {
     name: LockName,
+    /// The key that it removes, if it does nothing else.
+    removes: Option<Key>,
     request: TxnRequest,
 }
 
@@ -266,11 +276,20 @@ impl Batch for Transactions {
     }
 
     async fn send(&self, transactions: &[Transaction]) -> Vec<Self::Reply> {
-        // Two claims of one transaction would have the same revision, which is their place in a lock's queue.
-        send_apart(transactions, |one| ((), &one.name), |some| self.send_together(some)).await
+        // Two claims of one transaction would have the same revision, which is their place in a lock's queue; and a look would miss
+        // the departure in its own. Departures alone may travel together: after an outage there are as many as there were waiters.
+        let looked_at: HashSet<&LockName> =
+            transactions.iter().filter(|one| one.removes.is_none()).map(|one| &one.name).collect();
+        let removed = |one| alone_removed(one, &looked_at);
+        send_apart(transactions, |one| ((), (&one.name, removed(one))), |some| self.send_together(some)).await
     }
 
     // A reply that no task waits for needs nothing: the leave of a join without a reply puts a tombstone.
+}
+
+/// The key that a transaction removes, if none of these locks, whose queues are looked at beside it, is its own.
+fn alone_removed<'a>(one: &'a Transaction, looked_at: &HashSet<&LockName>) -> Option<&'a Key> {
+    one.removes.as_ref().filter(|_| !looked_at.contains(&one.name))
 }
 
 impl Transactions {

@@ -14,6 +14,7 @@ mod leases;
 mod look;
 mod queue;
 mod requests;
+mod turns;
 mod value;
 mod view;
 mod wake;

@@ -14,13 +14,15 @@ use crate::lease::Lease;
 use crate::leases::Leases;
 use crate::look;
 use crate::requests::{Client, Reply};
+use crate::turns::Turns;
 use crate::value::{self, Times, Value};
 use crate::wake::{self, Watches};
 use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt as _};
 use lockkeeper_core::engine::{
     Ahead, Attached, Claim, ClaimId, Clock, Joined, Kept, Left, LockName, Place, Queue, Renewal, background,
 };
-use lockkeeper_core::{Abilities, Demand, LockView, Result, Token};
+use lockkeeper_core::{Abilities, Demand, Error, LockView, Result, Token};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,6 +35,9 @@ const OPERATIONS: usize = 128;
 
 /// A waiter looks at the queue this often even if nothing wakes it, in case an event was lost.
 const LOOK_ANYWAY: Duration = Duration::from_secs(60);
+
+/// The number of neglected claims that leave at a time.
+const LEAVING_AT_ONCE: usize = 64;
 
 /// How long a tombstone stands at least: much longer than etcd itself lets a request wait.
 const TOMBSTONE: Duration = Duration::from_secs(60);
@@ -56,6 +61,7 @@ pub(crate) struct Parts {
     pub(crate) leases: Leases,
     pub(crate) watches: Arc<Watches>,
     pub(crate) claims: Arc<Claims>,
+    turns: Turns,
     /// The lease of the tombstones. It is never kept alive, so they go by themselves.
     tombstone_lease: Mutex<Option<(i64, Instant)>>,
     /// The last search for evicted claims had no reply in time.
@@ -82,6 +88,7 @@ impl Etcd {
             leases: Leases::default(),
             watches: Arc::clone(&watches),
             claims: Arc::default(),
+            turns: Turns::default(),
             tombstone_lease: Mutex::default(),
             search_is_slow: AtomicBool::new(false),
         });
@@ -117,12 +124,15 @@ impl Drop for Etcd {
 async fn drop_the_neglected(parts: Arc<Parts>) {
     loop {
         tokio::time::sleep(parts.lease.slack() / 4).await;
-        for claim in parts.claims.neglected() {
+        // Together: after an outage there are as many as there were waiters, and the first of them holds up all others.
+        let neglected = stream::iter(parts.claims.neglected());
+        let leaving = neglected.for_each_concurrent(LEAVING_AT_ONCE, async |claim| {
             tracing::warn!(lock = %claim.name, claim = %claim.id, "etcd: the claim was not renewed in time; it leaves");
             if let Err(error) = parts.leave(&claim).await {
                 tracing::debug!(%error, "etcd: could not remove a neglected claim; trying again");
             }
-        }
+        });
+        leaving.await;
     }
 }
 
@@ -308,7 +318,8 @@ impl Parts {
             _ if entry.may_arrive => self.undo(claim, entry).await,
             // The key may be another claim's by the time this arrives (Q7).
             Some(place) => {
-                deleted(self.client.txn_of(&claim.name, &delete_created_at(&entry.key, place)).await)
+                let delete = delete_created_at(&entry.key, place);
+                deleted(self.client.leave_of(&claim.name, &entry.key, &delete).await)
             }
             None => self.client.delete(&entry.key).await,
         }
@@ -321,7 +332,8 @@ impl Parts {
         let delete = DeleteRangeRequest { key: entry.key.clone() };
         let both = [Request::RequestDeleteRange(delete), Request::RequestPut(put)];
         let success = both.map(|request| RequestOp { request: Some(request) }).into();
-        deleted(self.client.txn(&TxnRequest { success, ..TxnRequest::default() }).await)
+        let request = TxnRequest { success, ..TxnRequest::default() };
+        deleted(self.client.leave_of(&claim.name, &entry.key, &request).await)
     }
 
     async fn tombstone_lease(&self) -> Result<i64, RequestError> {
@@ -352,8 +364,16 @@ impl Queue for Etcd {
         if asked == self.parts.client.times().ttl { self.parts.lease.ttl() } else { asked }
     }
 
+    async fn turn(&self, claim: &Claim) -> Result<impl Send> {
+        self.parts.turns.next(claim).await
+    }
+
     async fn join(&self, claim: &Claim) -> Result<Joined> {
-        self.parts.join(claim).await
+        let joined = self.parts.join(claim).await;
+        if joined.as_ref().is_err_and(Error::is_temporary) {
+            self.parts.turns.failed(claim);
+        }
+        joined
     }
 
     async fn changed(&self, claim: &Claim, place: Place, _seen: Ahead) -> Result<Ahead> {

@@ -82,7 +82,22 @@ impl Client {
     ) -> Result<Reply<TxnResponse>, RequestError> {
         self.send(|connection| {
             let (name, request) = (name.clone(), request.clone());
-            async move { connection.txn(name, request).await }
+            async move { connection.txn(name, None, request).await }
+        })
+        .await
+    }
+
+    /// Sends a transaction that removes this key and reads nothing, by itself or together with others, those of the same lock
+    /// included.
+    pub(crate) async fn leave_of(
+        &self,
+        name: &LockName,
+        key: &Key,
+        request: &TxnRequest,
+    ) -> Result<Reply<TxnResponse>, RequestError> {
+        self.send(|connection| {
+            let (name, key, request) = (name.clone(), key.clone(), request.clone());
+            async move { connection.txn(name, Some(key), request).await }
         })
         .await
     }

@@ -12,6 +12,8 @@ mod faults;
 mod handover;
 #[path = "engine/interop.rs"]
 mod interop;
+#[path = "engine/overload.rs"]
+mod overload;
 #[path = "../../../crates/conformance/cases/passwords.rs"]
 mod passwords;
 #[path = "engine/runtimes.rs"]

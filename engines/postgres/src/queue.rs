@@ -10,8 +10,8 @@ use crate::error::ENGINE;
 use crate::wake;
 use crate::{POOLED_QUEUE, QUEUE};
 use lockkeeper_core::engine::{
-    Ahead, Attached, Claim, ClaimId, Clock, Connections, Joined, Kept, Left, LockName, Place, Queue, Renewal,
-    background, grant,
+    Ahead, Attached, Claim, ClaimId, Clock, Connections, Joined, Kept, Left, Lifeline, LockName, Place,
+    Queue, Renewal, background, grant,
 };
 use lockkeeper_core::{Abilities, Demand, Error, LockView, Result, Token};
 use lockkeeper_sql_common::{ClaimRow, Waiters, lock_views};
@@ -58,6 +58,8 @@ pub(crate) type QueueConnection = Batched<Joins, Leaves>;
 pub(crate) struct TableQueue {
     connections: Arc<Connections<QueueConnection>>,
     waiters: Arc<Waiters>,
+    /// What all claims are tied to, so that a message ends a hold.
+    claims: Lifeline,
     unanswered: Unanswered<QueueConnection>,
     abilities: Abilities,
 }
@@ -75,11 +77,13 @@ impl TableQueue {
             open(Arc::clone(&settings), Arc::clone(&channel), messages)
         }));
         connections.background().await?;
-        background::handle().spawn(wake::listen(messages, Arc::clone(&connections), Arc::clone(&waiters)));
+        let claims = Lifeline::new();
+        let listen = wake::listen(messages, Arc::clone(&connections), Arc::clone(&waiters), claims.clone());
+        background::handle().spawn(listen);
         background::handle().spawn(wake::look_after(Arc::clone(&connections), Arc::clone(&waiters)));
         background::handle().spawn(wake::clean(Arc::clone(&connections), Arc::clone(&waiters)));
         let abilities = if is_pooled { POOLED_QUEUE } else { QUEUE };
-        Ok(Self { connections, waiters, unanswered: Unanswered::default(), abilities })
+        Ok(Self { connections, waiters, claims, unanswered: Unanswered::default(), abilities })
     }
 
     /// The claim's place, or 0 if it is not known: another process's claim, or one whose join was not answered.
@@ -106,6 +110,7 @@ impl TableQueue {
             }
         };
         self.waiters.forget(id);
+        self.claims.untie(id);
         self.waiters.left(name);
         Ok(left)
     }
@@ -187,7 +192,7 @@ impl Queue for TableQueue {
             self.waiters.waits(&waiter, found.free_in);
         }
         let (place, token, ahead) = (Place(found.place), Token(found.place), Ahead(found.ahead));
-        Ok(Joined { place, token, ahead, lifeline: None })
+        Ok(Joined { place, token, ahead, lifeline: Some(self.claims.clone()) })
     }
 
     async fn changed(&self, claim: &Claim, _: Place, seen: Ahead) -> Result<Ahead> {
@@ -218,6 +223,7 @@ impl Queue for TableQueue {
     }
 
     fn detached(&self, claim: &Claim) {
+        self.claims.untie(claim.id);
         self.waiters.forget(claim.id);
     }
 

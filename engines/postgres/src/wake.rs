@@ -3,7 +3,7 @@
 use crate::connection::Message;
 use crate::queue::{CLEAN, LOOK, QueueConnection, SWEEP};
 use lockkeeper_core::Result;
-use lockkeeper_core::engine::{ClaimId, Connection, Connections};
+use lockkeeper_core::engine::{ClaimId, Connection, Connections, Lifeline};
 use lockkeeper_sql_common::{Seen, Waiter, Waiters};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,15 +14,21 @@ use tokio::sync::mpsc::UnboundedReceiver;
 const CLEAN_EVERY: Duration = Duration::from_secs(3600);
 
 /// Passes notifications to the waiters they are for, and reconnects when the connection is lost. `ID AHEAD` is all that a
-/// notification contains, and all that a waiter needs to know that it holds.
+/// notification contains, and all that a waiter needs to know that it holds; or `-ID` of a claim that has expired by the
+/// server's clock, and is lost at that moment.
 pub(crate) async fn listen(
     mut messages: UnboundedReceiver<Message>,
     connections: Arc<Connections<QueueConnection>>,
     waiters: Arc<Waiters>,
+    claims: Lifeline,
 ) {
     while let Some(message) = messages.recv().await {
         match message {
             Message::Notification(note) => {
+                if let Some(Ok(id)) = note.payload().strip_prefix('-').map(str::parse) {
+                    claims.end_one(id);
+                    continue;
+                }
                 let parsed = note
                     .payload()
                     .split_once(' ')

@@ -13,6 +13,8 @@ mod access;
 mod advisory;
 #[path = "engine/batches.rs"]
 mod batches;
+#[path = "engine/clocks.rs"]
+mod clocks;
 #[path = "engine/faults.rs"]
 mod faults;
 #[path = "engine/limits.rs"]

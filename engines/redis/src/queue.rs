@@ -9,7 +9,7 @@ use crate::view::{self, HolderText};
 use crate::wake::{Subscription, WaitState, Waiter, Waiters};
 use lockkeeper_core::Shape;
 use lockkeeper_core::engine::{
-    Ahead, Claim, ClaimId, Clock, Joined, Kept, Left, LockName, Place, Queue, Renewal, background,
+    Ahead, Claim, ClaimId, Clock, Joined, Kept, Left, Lifeline, LockName, Place, Queue, Renewal, background,
 };
 use lockkeeper_core::{Abilities, Demand, Error, LockView, Result, Token};
 use redis::Value;
@@ -29,6 +29,8 @@ pub(crate) struct RedisQueue(Arc<Inner>);
 struct Inner {
     servers: Servers,
     waiters: Arc<Waiters>,
+    /// What all claims are tied to, so that a message ends a hold.
+    claims: Lifeline,
     channel: String,
     holder: HolderText,
 }
@@ -38,11 +40,12 @@ impl RedisQueue {
     pub(crate) async fn connect(config: &Config, ttl: Duration) -> Result<Self> {
         let channel = format!("lockkeeper:{}", ClaimId::random());
         let waiters: Arc<Waiters> = Arc::default();
-        let receiver = Arc::clone(&waiters);
-        let message = move |message: &str| receive(&receiver, message);
+        let claims = Lifeline::new();
+        let receiver = (Arc::clone(&waiters), claims.clone());
+        let message = move |message: &str| receive(&receiver.0, &receiver.1, message);
         let subscription = Subscription::to(channel.clone(), message);
         let servers = Servers::new(config, time_limit(ttl), subscription);
-        let inner = Arc::new(Inner { servers, waiters, channel, holder: HolderText::default() });
+        let inner = Arc::new(Inner { servers, waiters, claims, channel, holder: HolderText::default() });
         let weak: Weak<Inner> = Arc::downgrade(&inner);
         let look_at_all = move || {
             if let Some(inner) = weak.upgrade() {
@@ -54,14 +57,18 @@ impl RedisQueue {
     }
 }
 
-/// Receives a message of the keeper's channel: the id of a claim that holds now, or `-` and the id of one that was evicted.
-fn receive(waiters: &Waiters, message: &str) {
+/// Receives a message of the keeper's channel: the id of a claim that holds now, or `-` and the id of one that the server has
+/// removed, because it was evicted or has expired by the server's clock.
+fn receive(waiters: &Waiters, claims: &Lifeline, message: &str) {
     let (id, news) = match message.strip_prefix('-') {
         Some(id) => (id, WaitState::Gone),
         None => (message, WaitState::Holds),
     };
     if let Ok(id) = id.parse() {
         waiters.notify(id, news);
+        if news == WaitState::Gone {
+            claims.end_one(id);
+        }
     }
 }
 
@@ -110,7 +117,7 @@ impl Inner {
     fn joined(&self, claim: &Claim, waiter: &Waiter, reply: Value) -> Result<Joined> {
         if let Some(Token(place)) = view::token(&reply) {
             self.waiters.remove(claim.id);
-            return Ok(joined(place, Ahead(0)));
+            return Ok(self.at(place, Ahead(0)));
         }
         let words: Vec<Value> = redis::from_redis_value(reply)
             .map_err(|cause| error(ENGINE, "read the reply to a join", cause.into()))?;
@@ -123,10 +130,14 @@ impl Inner {
         waiter.notify(state);
         let place = u64::try_from(place).unwrap_or_default();
         if state != WaitState::Holds {
-            return Ok(joined(place, full(claim)));
+            return Ok(self.at(place, full(claim)));
         }
         self.waiters.remove(claim.id);
-        Ok(joined(place, Ahead(0)))
+        Ok(self.at(place, Ahead(0)))
+    }
+
+    fn at(&self, place: u64, ahead: Ahead) -> Joined {
+        Joined { place: Place(place), token: Token(place), ahead, lifeline: Some(self.claims.clone()) }
     }
 
     /// Renews claims in one pipeline, many locks with one call, and notifies those that wait.
@@ -168,10 +179,6 @@ impl Inner {
 
 /// The state of a claim that holds and that somebody asks for.
 const ASKED: i64 = 3;
-
-fn joined(place: u64, ahead: Ahead) -> Joined {
-    Joined { place: Place(place), token: Token(place), ahead, lifeline: None }
-}
 
 /// More than leaves room for any claim: all that needs to be known of a queue in which a claim does not fit.
 fn full(claim: &Claim) -> Ahead {
@@ -233,8 +240,13 @@ impl Queue for RedisQueue {
         self.0.keep(claims).await
     }
 
+    fn detached(&self, claim: &Claim) {
+        self.0.claims.untie(claim.id);
+    }
+
     async fn leave(&self, claim: &Claim) -> Result<Left> {
         self.0.waiters.remove(claim.id);
+        self.0.claims.untie(claim.id);
         let call = call(&claim.name, "leave").arg(claim.id.hex().as_str()).arg(milliseconds(claim.ttl));
         let (reply, again) = self.0.servers.run_twice("leave the queue", &call).await?;
         // When the second run finds nothing, the first one has done it.

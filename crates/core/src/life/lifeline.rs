@@ -79,6 +79,15 @@ impl Lifeline {
         }
     }
 
+    /// The engine has freed this claim, and not the others: it is lost at this moment, if it is tied.
+    pub fn end_one(&self, id: ClaimId) {
+        // Its lock is not held meanwhile: whoever waits for the end may leave at once.
+        let life = self.tied().lives.remove(&id);
+        if let Some(life) = life.and_then(|life| life.upgrade()) {
+            life.end(LostReason::Gone);
+        }
+    }
+
     /// Whether it has ended.
     pub fn has_ended(&self) -> bool {
         self.line.ended.load(SeqCst)

@@ -50,16 +50,25 @@ BEGIN
 END $$;
 
 -- Removes the expired claims of a lock that the caller has locked, and notifies the claims that fit now. Only a deleted
--- row counts as dead (Law 2): a renewal under way keeps its row locked, and that row is left alone here.
+-- row counts as dead (Law 2): a renewal under way keeps its row locked, and that row is left alone here. The keepers of the
+-- dead are notified, too: after this server's clock was set forward they would else believe until their next renewal.
 CREATE OR REPLACE FUNCTION lockkeeper_prune(p_name text)
 RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    dead record;
+    is_any boolean := false;
 BEGIN
-    DELETE FROM lockkeeper_claims WHERE name = p_name AND place IN (
-        SELECT place FROM lockkeeper_claims
-        WHERE name = p_name AND expires_at <= clock_timestamp()
-        FOR UPDATE SKIP LOCKED
-    );
-    IF FOUND THEN
+    FOR dead IN
+        DELETE FROM lockkeeper_claims WHERE name = p_name AND place IN (
+            SELECT place FROM lockkeeper_claims
+            WHERE name = p_name AND expires_at <= clock_timestamp()
+            FOR UPDATE SKIP LOCKED
+        ) RETURNING id, channel
+    LOOP
+        is_any := true;
+        PERFORM pg_notify(dead.channel, '-' || dead.id);
+    END LOOP;
+    IF is_any THEN
         PERFORM lockkeeper_wake(p_name, 0, 1000000000000000000);
     END IF;
 END $$;

@@ -111,22 +111,29 @@ local function save()
   redis.call('HSET', queue, 'held', held, 'waiting', waiting, 'shape', shape or '-', 'due', due)
 end
 
--- Enters when a claim expires. All keys live a second longer than the claim that expires last. The caller saves.
+-- How much longer all keys live than the claim that expires last, so that its keeper can be told: a clock that is set forward
+-- by more than the TTL would else remove them without a word.
+local SPARE_MS = 60000
+
+-- Enters when a claim expires. The caller saves.
 local function expire(expiring, ttl_ms)
   local at = now + ttl_ms * 1000
   redis.call('ZADD', expiries, at, expiring)
   due = math.min(due or at, at)
-  local last_ms = math.ceil(redis.call('ZRANGE', expiries, -1, -1, 'WITHSCORES')[2] / 1000) + 1000
+  local last_ms = math.ceil(redis.call('ZRANGE', expiries, -1, -1, 'WITHSCORES')[2] / 1000) + SPARE_MS
   for _, key in ipairs({lock, queue, expiries, waiters}) do
     redis.call('PEXPIREAT', key, last_ms)
   end
 end
 
--- Law 2: removes the dead for good, then grants. Costs nothing before the first of them can be dead.
+-- Law 2: removes the dead for good, then grants. Costs nothing before the first of them can be dead. Their keepers are told
+-- before the next ones hold: after this server's clock was set forward they would else believe until their next renewal.
 local function prune()
   if now < due then return end
   for _, dead in ipairs(redis.call('ZRANGEBYSCORE', expiries, '-inf', now)) do
-    remove(dead, redis.call('HGET', queue, dead))
+    local claim = redis.call('HGET', queue, dead)
+    remove(dead, claim)
+    if claim ~= LEFT then redis.call('PUBLISH', channel_of(claim), '-' .. dead) end
   end
   due = tonumber(redis.call('ZRANGE', expiries, 0, 0, 'WITHSCORES')[2])
   grant()
@@ -217,9 +224,9 @@ local function leave(mark_ms)
     return 0
   end
   remove(id, mine)
+  if verb == 'evict' then redis.call('PUBLISH', channel_of(mine), '-' .. id) end
   grant()
   save()
-  if verb == 'evict' then redis.call('PUBLISH', channel_of(mine), '-' .. id) end
   return 1
 end
 

@@ -1,6 +1,7 @@
 //! The engine on real servers: everything that the conformance suite does not check on every engine.
 
 mod access;
+mod clocks;
 mod common;
 mod connections;
 mod costs;
