@@ -1,5 +1,9 @@
 //! What `fuzz/` feeds with bytes that nobody has checked: names, URLs and handles. The corpora are fed by the tests below.
 
+#[cfg(test)]
+#[path = "../../../fuzz/corpus.rs"]
+mod corpus;
+
 use crate::address::{Address, parse_duration};
 use crate::claim::{Demand, Holder};
 use crate::handle::Handle;
@@ -61,25 +65,18 @@ pub fn handles(data: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    /// Every file of `fuzz/corpus/TARGET`, which must be there.
-    fn corpus(target: &str, feed: fn(&[u8])) {
-        let folder = format!("{}/../../fuzz/corpus/{target}", env!("CARGO_MANIFEST_DIR"));
-        let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
-        assert_ne!(files.map(|file| feed(&std::fs::read(file.unwrap().path()).unwrap())).count(), 0);
-    }
-
     #[test]
     fn names_of_the_corpus() {
-        corpus("names", super::names);
+        super::corpus::feed("names", super::names);
     }
 
     #[test]
     fn urls_of_the_corpus() {
-        corpus("urls", super::urls);
+        super::corpus::feed("urls", super::urls);
     }
 
     #[test]
     fn handles_of_the_corpus() {
-        corpus("handles", super::handles);
+        super::corpus::feed("handles", super::handles);
     }
 }

@@ -1,5 +1,9 @@
 //! What `fuzz/` sends: a request line, and after a line break a body, to a server on locks in memory.
 
+#[cfg(test)]
+#[path = "../../../fuzz/corpus.rs"]
+mod corpus;
+
 use crate::{Server, Settings};
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, header};
@@ -89,9 +93,6 @@ pub fn requests(data: &[u8]) {
 mod tests {
     #[test]
     fn requests_of_the_corpus() {
-        let folder = format!("{}/../../fuzz/corpus/requests", env!("CARGO_MANIFEST_DIR"));
-        let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
-        let read = files.map(|file| super::requests(&std::fs::read(file.unwrap().path()).unwrap()));
-        assert_ne!(read.count(), 0);
+        super::corpus::feed("requests", super::requests);
     }
 }

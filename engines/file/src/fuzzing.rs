@@ -1,5 +1,9 @@
 //! What `fuzz/` feeds with bytes of a shared directory: names and contents of claims, and gates.
 
+#[cfg(test)]
+#[path = "../../../fuzz/corpus.rs"]
+mod corpus;
+
 use crate::claim_file::{self, ClaimName};
 use crate::counter::{Counter, SIZE, fingerprint};
 use lockkeeper_core::engine::{Clock, Moment};
@@ -44,10 +48,7 @@ fn gate(data: &[u8]) {
 mod tests {
     #[test]
     fn claim_files_of_the_corpus() {
-        let folder = format!("{}/../../fuzz/corpus/claim_files", env!("CARGO_MANIFEST_DIR"));
-        let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
-        let read = files.map(|file| super::claim_files(&std::fs::read(file.unwrap().path()).unwrap()));
-        assert_ne!(read.count(), 0);
+        super::corpus::feed("claim_files", super::claim_files);
     }
 
     #[test]

@@ -1,5 +1,9 @@
 //! What `fuzz/` feeds with values that another client may have stored, names of keys, and URLs.
 
+#[cfg(test)]
+#[path = "../../../fuzz/corpus.rs"]
+mod corpus;
+
 use crate::config::Config;
 use crate::keys::{PlainKeys, QueueKeys};
 use crate::redisson;
@@ -48,19 +52,13 @@ pub fn urls(data: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    fn corpus(target: &str, feed: fn(&[u8])) {
-        let folder = format!("{}/../../fuzz/corpus/{target}", env!("CARGO_MANIFEST_DIR"));
-        let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
-        assert_ne!(files.map(|file| feed(&std::fs::read(file.unwrap().path()).unwrap())).count(), 0);
-    }
-
     #[test]
     fn stored_values_of_the_corpus() {
-        corpus("redis_stored", super::stored);
+        super::corpus::feed("redis_stored", super::stored);
     }
 
     #[test]
     fn urls_of_the_corpus() {
-        corpus("urls", super::urls);
+        super::corpus::feed("urls", super::urls);
     }
 }

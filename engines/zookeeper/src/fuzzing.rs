@@ -1,5 +1,9 @@
 //! What `fuzz/` feeds with bytes of a server or of another client: replies in Jute, nodes, URLs.
 
+#[cfg(test)]
+#[path = "../../../fuzz/corpus.rs"]
+mod corpus;
+
 use crate::config::Settings;
 use crate::jute::{Garbled, Reader};
 use crate::keys::{self, NodeName};
@@ -64,24 +68,18 @@ pub fn urls(data: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    fn corpus(target: &str, feed: fn(&[u8])) {
-        let folder = format!("{}/../../fuzz/corpus/{target}", env!("CARGO_MANIFEST_DIR"));
-        let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
-        assert_ne!(files.map(|file| feed(&std::fs::read(file.unwrap().path()).unwrap())).count(), 0);
-    }
-
     #[test]
     fn replies_of_the_corpus() {
-        corpus("zookeeper_replies", super::replies);
+        super::corpus::feed("zookeeper_replies", super::replies);
     }
 
     #[test]
     fn nodes_of_the_corpus() {
-        corpus("zookeeper_nodes", super::nodes);
+        super::corpus::feed("zookeeper_nodes", super::nodes);
     }
 
     #[test]
     fn urls_of_the_corpus() {
-        corpus("urls", super::urls);
+        super::corpus::feed("urls", super::urls);
     }
 }
