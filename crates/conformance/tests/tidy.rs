@@ -2,6 +2,10 @@
 
 #[path = "tidy/book.rs"]
 mod book;
+#[path = "tidy/dependencies.rs"]
+mod dependencies;
+#[path = "tidy/mutants.rs"]
+mod mutants;
 #[path = "tidy/packages.rs"]
 mod packages;
 #[path = "tidy/rooms.rs"]

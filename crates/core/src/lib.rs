@@ -27,10 +27,16 @@ mod departure;
 mod election;
 pub mod engine;
 mod error;
+/// What cargo-fuzz and the tests of its corpora call.
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 #[doc(hidden)]
 pub mod grant;
 mod guard;
 mod handle;
+#[cfg(shuttle)]
+mod interleavings;
 mod keeper;
 mod life;
 mod memory;
@@ -44,6 +50,7 @@ mod race;
 mod renewal;
 mod rwlock;
 mod semaphore;
+mod sync;
 mod telemetry;
 mod worker;
 
