@@ -276,6 +276,41 @@ async fn slow_and_huge_requests_hold_nobody_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn connections_that_say_nothing_keep_nobody_out() {
+    let mut settings = Settings::default();
+    settings.limits.connections = 8;
+    let (_served, address) = listening(settings).await;
+    let mut silent = Vec::new();
+    for at in 0..8 {
+        silent.push(open(&address, if at % 2 == 0 { "" } else { "PRI * HT" }).await);
+    }
+    let mut quick = open(&address, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    assert!(read_until(&mut quick, "ok\n").await.starts_with("HTTP/1.1 200"));
+}
+
+/// The system tells of each connection which timer runs for it: 02 is that which asks a silent peer whether it is still there.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_is_gone_without_a_word_is_noticed() {
+    let (served, address) = listening(Settings::default()).await;
+    let session = served.session("30s").await;
+    served.hold(&session, "a").await;
+    let waiting = open(&address, "GET /v1/hold?name=a HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    served.until_waiting("a", 1).await;
+    let port = |address: std::net::SocketAddr| format!(":{:04X}", address.port());
+    let (ours, theirs) = (port(waiting.local_addr().unwrap()), port(waiting.peer_addr().unwrap()));
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let of_server = |line: &&str| {
+        let mut words = line.split_whitespace().skip(1);
+        words.next().is_some_and(|local| local.ends_with(&theirs))
+            && words.next().is_some_and(|remote| remote.ends_with(&ours))
+    };
+    let line = table.lines().find(of_server).unwrap_or_else(|| panic!("no connection in {table}"));
+    let timer = line.split_whitespace().nth(5).unwrap();
+    assert!(timer.starts_with("02:"), "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stream_holds_as_long_as_it_is_open() {
     let (served, address) = listening(Settings::default()).await;
     let request = "GET /v1/hold?name=demo%2Fa&holder=shell HTTP/1.1\r\nHost: localhost\r\n\r\n";
