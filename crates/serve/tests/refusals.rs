@@ -166,6 +166,10 @@ async fn a_token_does_what_it_may_and_no_more() {
     ops.hold(&session, "prod/b").await;
     let seen = |reply: &support::Reply| reply.body["locks"].as_array().unwrap().len();
     assert_eq!((seen(&look.get("/v1/locks").await), seen(&ci.get("/v1/locks").await)), (2, 1));
+    // What it may not see does not fill its list.
+    ops.hold(&session, "a").await;
+    let listed = ci.get("/v1/locks?limit=1").await;
+    assert_eq!(listed.body["locks"][0]["name"], "ci/a", "{listed:?}");
     assert_eq!(ci.get("/v1/locks/prod/b").await.code(), "forbidden");
     let claim = served.keeper.look("ci/a").await.unwrap().unwrap().claims[0].id.clone();
     let path = format!("/v1/locks/ci/a/claims/{claim}");
