@@ -205,6 +205,14 @@ func TestRenewalKeepsAHoldAndAWaitOverManyTTLs(t *testing.T) {
 	must(t, get(t, waiting).hold.Release())
 }
 
+func TestATTLLongerThanTheEnginesLosesNothing(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, "--ttl", "2s")
+	hold := held(t)(client(t, s.url, Options{TTL: time.Minute}).Lock(ctx, "x"))
+	check(t, !lostWithin(hold, 6*time.Second), "it is held")
+	must(t, hold.Release())
+}
+
 func TestALeaseEndsAHold(t *testing.T) {
 	t.Parallel()
 	_, a, b := pair(t)

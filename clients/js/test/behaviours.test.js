@@ -155,6 +155,13 @@ behaviour("renewal keeps a hold and a wait over many TTLs", async ({ server, cli
   await (await waiting).release();
 });
 
+behaviour("a TTL longer than the engine's loses nothing", async ({ start, client }) => {
+  const server = await start("--ttl", "2s");
+  const hold = await client({ ttl: 60_000, url: server.url }).lock("x");
+  await assert.rejects(aborted(hold.signal, 6000), /no signal/);
+  await hold.release();
+});
+
 behaviour("a lease ends a hold", async ({ client }) => {
   const [a, b] = [client(), client()];
   const hold = await a.lock("x", { lease: 500 });

@@ -146,6 +146,14 @@ class Behaviours(unittest.TestCase):
                 self.assertIsNone(b.try_lock("x"))
             self.assertEqual(hold.state, "held")
 
+    def test_a_ttl_longer_than_the_engines_loses_nothing(self) -> None:
+        server = Server("--ttl", "2s")
+        self.addCleanup(server.kill)
+        client = Client(server.url, ttl=60)
+        self.addCleanup(client.close)
+        with client.lock("x") as hold:
+            self.assertFalse(hold.wait_lost(6))
+
     def test_a_wait_outlives_many_ttls(self) -> None:
         a, b = self.client(), self.client(ttl=2)
         with a.lock("x") as hold:
