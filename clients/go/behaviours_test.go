@@ -193,16 +193,24 @@ func TestTokensGrow(t *testing.T) {
 func TestRenewalKeepsAHoldAndAWaitOverManyTTLs(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	short := Options{TTL: 600 * time.Millisecond}
+	short := Options{TTL: 2 * time.Second}
 	a, b := client(t, s.url, short), client(t, s.url, short)
 	hold := held(t)(a.Lock(ctx, "x"))
 	waiting := later(b, "x")
 	s.waitForClaims("x", 2)
 	place := s.claims("x")[1].ID
-	check(t, !lostWithin(hold, 3*time.Second) && hold.State() == Held, "it is held")
+	check(t, !lostWithin(hold, 7*time.Second) && hold.State() == Held, "it is held")
 	check(t, s.claims("x")[1].ID == place, "the wait has kept its place")
 	must(t, hold.Release())
 	must(t, get(t, waiting).hold.Release())
+}
+
+func TestATTLLongerThanTheEnginesLosesNothing(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, "--ttl", "2s")
+	hold := held(t)(client(t, s.url, Options{TTL: time.Minute}).Lock(ctx, "x"))
+	check(t, !lostWithin(hold, 6*time.Second), "it is held")
+	must(t, hold.Release())
 }
 
 func TestALeaseEndsAHold(t *testing.T) {

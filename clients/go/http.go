@@ -36,6 +36,7 @@ type said struct {
 	Session    string   `json:"session"`
 	TTL        float64  `json:"ttl_ms"`
 	ValidFor   float64  `json:"valid_for_ms"`
+	Heartbeat  float64  `json:"heartbeat_ms"`
 	Waited     float64  `json:"waited_ms"`
 	Hold       string   `json:"hold"`
 	State      string   `json:"state"`

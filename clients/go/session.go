@@ -13,6 +13,8 @@ type session struct {
 	client *Client
 	id     string
 	ttl    time.Duration
+	// How long after one heartbeat the next is sent; no deadline goes beyond the TTL at the server's engine.
+	beat time.Duration
 	ended  chan struct{}
 	// Wakes the goroutine of the deadlines: there is another one to look at.
 	changed chan struct{}
@@ -31,6 +33,7 @@ func newSession(client *Client, reply *reply) *session {
 		client:   client,
 		id:       reply.Session,
 		ttl:      milliseconds(reply.TTL),
+		beat:     milliseconds(reply.Heartbeat),
 		ended:    make(chan struct{}),
 		changed:  make(chan struct{}, 1),
 		deadline: reply.deadline(),
@@ -114,7 +117,7 @@ func (s *session) expire() {
 
 // heartbeats keeps the session until it ends.
 func (s *session) heartbeats() {
-	pause := s.ttl / 3
+	pause := s.beat
 	for {
 		timer := time.NewTimer(pause)
 		select {
@@ -140,7 +143,7 @@ func (s *session) heartbeat() time.Duration {
 		return 0
 	}
 	path := "/v1/sessions/" + s.id + "/heartbeat"
-	reply, err := s.client.do(context.Background(), call{method: "POST", path: path, timeout: s.ttl / 3})
+	reply, err := s.client.do(context.Background(), call{method: "POST", path: path, timeout: s.beat})
 	s.client.mutex.Lock()
 	if s.isOver() {
 		s.client.mutex.Unlock()
@@ -153,7 +156,7 @@ func (s *session) heartbeat() time.Duration {
 			}
 		}
 		s.client.mutex.Unlock()
-		return s.ttl / 20
+		return s.beat / 6
 	}
 	var orphans []string
 	switch {
@@ -164,12 +167,12 @@ func (s *session) heartbeat() time.Duration {
 	}
 	s.client.mutex.Unlock()
 	if reply.status != 200 {
-		return s.ttl / 10
+		return s.beat / 3
 	}
 	for _, orphan := range orphans {
 		s.client.quietly("/v1/holds/"+orphan, s.ttl/3)
 	}
-	return reply.sent + s.ttl/3 - now()
+	return reply.sent + s.beat - now()
 }
 
 // confirm takes over what a heartbeat's reply says. It returns the holds that nobody here has or waits for. The caller has the

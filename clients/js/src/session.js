@@ -18,8 +18,10 @@ export class Session {
     this.#http = http;
     this.id = reply.body.session;
     this.ttl = reply.body.ttl_ms;
+    // How long after one heartbeat the next is sent; no deadline goes beyond the TTL at the server's engine.
+    this.heartbeat = reply.body.heartbeat_ms;
     this.#deadline = reply.deadline;
-    this.#beat = later(this.ttl / 3, () => this.#heartbeat());
+    this.#beat = later(this.heartbeat, () => this.#heartbeat());
     this.#watch();
   }
 
@@ -79,17 +81,17 @@ export class Session {
     const known = new Set(this.#holds.keys());
     let reply;
     try {
-      reply = await this.#http.call("POST", `/v1/sessions/${this.id}/heartbeat`, { timeout: this.ttl / 3 });
+      reply = await this.#http.call("POST", `/v1/sessions/${this.id}/heartbeat`, { timeout: this.heartbeat });
     } catch (error) {
       if (!(error instanceof NoReply)) throw error;
       for (const hold of this.#holds.values()) hold.doubt();
-      return this.ttl / 20;
+      return this.heartbeat / 6;
     }
     if (reply.saysSessionEnded) this.end(reply.reason);
     if (this.isOver) return 0;
-    if (reply.status !== 200) return this.ttl / 10;
+    if (reply.status !== 200) return this.heartbeat / 3;
     await Promise.all(this.#confirm(reply, known).map((orphan) => this.discard(orphan)));
-    return Math.max(0, reply.sent + this.ttl / 3 - now());
+    return Math.max(0, reply.sent + this.heartbeat - now());
   }
 
   /** Takes over what a heartbeat's reply says. Returns the holds that nobody here has or waits for. */

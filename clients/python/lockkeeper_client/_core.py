@@ -73,9 +73,11 @@ Steps = Generator[Union[Request, float], Any, T]
 class Session:
     """A session at the server, and the holds that this client has in it."""
 
-    def __init__(self, session: str, ttl: float, deadline: float) -> None:
+    def __init__(self, session: str, ttl: float, heartbeat: float, deadline: float) -> None:
         self.id = session
         self.ttl = ttl
+        # How long after one heartbeat the next is sent; no deadline goes beyond the TTL at the server's engine.
+        self.heartbeat = heartbeat
         self.deadline = deadline
         self.ended = threading.Event()
         # Set when there is another deadline to look at.
@@ -136,7 +138,9 @@ class Core:
                 continue
             if reply.status != 201:
                 raise reply.error()
-            session = Session(reply.body["session"], reply.body["ttl_ms"] / 1000, reply.deadline)
+            ttl = reply.body["ttl_ms"] / 1000
+            heartbeat = reply.body["heartbeat_ms"] / 1000
+            session = Session(reply.body["session"], ttl, heartbeat, reply.deadline)
             with self._mutex:
                 other = self.session
                 is_first = not self.closed and (other is None or self.is_over(other))
@@ -229,24 +233,24 @@ class Core:
 
     def heartbeats(self, session: Session) -> Steps[None]:
         """Keeps a session until it ends."""
-        yield session.ttl / 3
+        yield session.heartbeat
         while not self.is_over(session):
             known = set(session.holds)
             try:
-                reply: Reply = yield Request("POST", f"/v1/sessions/{session.id}/heartbeat", session.ttl / 3)
+                reply: Reply = yield Request("POST", f"/v1/sessions/{session.id}/heartbeat", session.heartbeat)
             except NoReply:
                 for hold in list(session.holds.values()):
                     hold._uncertain = True
-                yield session.ttl / 20
+                yield session.heartbeat / 6
                 continue
             if reply.says_session_ended():
                 return self.end(session, str(reply.body.get("reason") or reply.code))
             if reply.status != 200:
-                yield session.ttl / 10
+                yield session.heartbeat / 3
                 continue
             for orphan in self._confirm(session, reply, known):
                 yield from self._quietly(Request("DELETE", f"/v1/holds/{orphan}", session.ttl / 3))
-            yield max(0.0, reply.sent + session.ttl / 3 - now())
+            yield max(0.0, reply.sent + session.heartbeat - now())
 
     def _confirm(self, session: Session, reply: Reply, known: Set[str]) -> Set[str]:
         """Takes over what a heartbeat's reply says. Returns the holds that nobody here has or waits for."""

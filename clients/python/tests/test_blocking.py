@@ -129,22 +129,38 @@ class Behaviours(unittest.TestCase):
                 tokens.append(hold.token)
         self.assertEqual(tokens, sorted(set(tokens)))
 
+    def test_the_first_lock_of_the_pages_works_as_it_stands(self) -> None:
+        for page in ("docs/serve.md", "docs/clients.md", "clients/python/README.md"):
+            code = (PACKAGE.parents[1] / page).read_text().split("```python\n")[1].split("```")[0]
+            self.assertIn("http://127.0.0.1:7670", code)
+            code = code.replace("http://127.0.0.1:7670", self.server.url)
+            run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PACKAGE)
+            self.assertRegex(run.stdout, r"^held with token \d+\n$", page + run.stderr)
+
     def test_renewal_keeps_a_hold_over_many_ttls(self) -> None:
-        a, b = self.client(ttl=0.6), self.client()
+        a, b = self.client(ttl=2), self.client()
         with a.lock("x") as hold:
-            end = now() + 3
+            end = now() + 7
             while now() < end:
                 self.assertFalse(hold.wait_lost(0.2))
                 self.assertIsNone(b.try_lock("x"))
             self.assertEqual(hold.state, "held")
 
+    def test_a_ttl_longer_than_the_engines_loses_nothing(self) -> None:
+        server = Server("--ttl", "2s")
+        self.addCleanup(server.kill)
+        client = Client(server.url, ttl=60)
+        self.addCleanup(client.close)
+        with client.lock("x") as hold:
+            self.assertFalse(hold.wait_lost(6))
+
     def test_a_wait_outlives_many_ttls(self) -> None:
-        a, b = self.client(), self.client(ttl=0.6)
+        a, b = self.client(), self.client(ttl=2)
         with a.lock("x") as hold:
             waiting = Later(lambda: b.lock("x"))
             self.server.wait_for_claims("x", 2)
             place = self.server.claims("x")[1]["id"]
-            self.assertFalse(hold.wait_lost(3))
+            self.assertFalse(hold.wait_lost(7))
             self.assertEqual(self.server.claims("x")[1]["id"], place, "it has kept its place")
         waiting.get().release()
 

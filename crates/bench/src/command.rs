@@ -25,7 +25,7 @@ pub struct Arguments {
     /// An engine that runs already; may be given several times
     #[arg(long, value_name = "URL")]
     pub url: Vec<String>,
-    /// The workloads; by default all
+    /// The workloads; by default all that measure engines, which is all but 'serve'
     #[arg(long, value_name = "WORKLOAD,…", value_delimiter = ',')]
     pub workloads: Vec<Workload>,
     /// A first look in a few minutes: shorter and fewer runs, fewer waiters
@@ -203,7 +203,7 @@ fn targets(arguments: &Arguments, servers: &mut Servers) -> Result<Vec<target::T
 fn workloads(arguments: &Arguments) -> Vec<Workload> {
     match arguments.workloads.as_slice() {
         [] if arguments.curves => Workload::curves(),
-        [] => Workload::all(),
+        [] => Workload::of_engines(),
         some => some.to_vec(),
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where a helper finds its task; the words on its command line are those of the program that started it.
 const TASK: &str = "LOCKKEEPER_BENCH_TASK";
@@ -19,6 +19,8 @@ pub(crate) enum Task {
     Hold { url: String, name: String, ttl: Option<Duration> },
     /// Lock and release, together with others.
     Contend { url: String, name: String, limit: Limit },
+    /// Serve the locks over HTTP until the end of the input.
+    Serve { url: String },
     /// Run a workload, so that its memory and processor time are its own.
     Measure { url: String, workload: Workload, size: usize, scale: Box<Scale> },
 }
@@ -66,6 +68,19 @@ impl Helper {
         Ok(writeln!(input)?)
     }
 
+    /// Closes its input and waits for its end.
+    pub(crate) fn end(mut self, patience: Duration) -> Result<()> {
+        self.input = None;
+        let end = Instant::now() + patience;
+        while self.child.try_wait()?.is_none() {
+            if Instant::now() > end {
+                return Err("a helper process did not end".into());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
     /// Kills it with SIGKILL; does not wait for its end.
     pub(crate) fn kill(&mut self) -> Result<()> {
         Ok(self.child.kill()?)
@@ -104,6 +119,7 @@ pub(crate) fn run_if_asked() -> bool {
     let outcome = serde_json::from_str::<Task>(&task).map_err(Into::into).and_then(|task| match task {
         Task::Hold { url, name, ttl } => workload::hold::run(&url, &name, ttl),
         Task::Contend { url, name, limit } => workload::processes::contend(&url, &name, limit),
+        Task::Serve { url } => workload::serve::process::run(&url),
         Task::Measure { url, workload, size, scale } => {
             workload.run_here(&url, size, &scale).and_then(|sample| say(&sample))
         }

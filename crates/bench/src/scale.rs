@@ -47,6 +47,18 @@ pub struct Scale {
     pub slow_kills: usize,
     /// The TTL of the claims which are to expire; an engine may ask for more.
     pub short_ttl: Duration,
+    /// Clients of the server at the same time, each with locks of its own.
+    #[serde(default)]
+    pub served_clients: usize,
+    /// Waiters at the server.
+    #[serde(default)]
+    pub served_waiters: usize,
+    /// Sessions at the server.
+    #[serde(default)]
+    pub served_sessions: usize,
+    /// How long the sessions are watched.
+    #[serde(default)]
+    pub served_time: Duration,
     /// A run that takes longer than this has hung, and is given up.
     pub patience: Duration,
     /// When this is over, nothing is repeated any more, so that a slow machine gets through in time, too.
@@ -79,6 +91,10 @@ impl Scale {
             kills: 20,
             slow_kills: 3,
             short_ttl: Duration::from_secs(1),
+            served_clients: 64,
+            served_waiters: 10_000,
+            served_sessions: 1_000,
+            served_time: Duration::from_secs(10),
             patience: Duration::from_secs(90),
             budget: Duration::from_secs(480),
             placement: Placement::Together,
@@ -108,6 +124,9 @@ impl Scale {
             held: 500,
             kills: 7,
             slow_kills: 1,
+            served_waiters: 500,
+            served_sessions: 100,
+            served_time: Duration::from_millis(3_400),
             patience: Duration::from_secs(15),
             budget: Duration::from_secs(120),
             ..Self::full()
@@ -143,6 +162,10 @@ impl Scale {
             tasks: 8,
             kills: 2,
             slow_kills: 1,
+            served_clients: 4,
+            served_waiters: 5,
+            served_sessions: 4,
+            served_time: Duration::from_millis(20),
             patience: Duration::from_secs(60),
             // Tests that run beside each other would move each other's servers.
             placement: Placement::Free,

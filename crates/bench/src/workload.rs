@@ -7,6 +7,7 @@ mod holding;
 mod mixed;
 mod pause;
 pub(crate) mod processes;
+pub(crate) mod serve;
 mod settle;
 mod spread;
 pub(crate) mod uncontended;
@@ -50,6 +51,8 @@ pub enum Workload {
     Crash,
     /// The holder is stopped beyond its TTL and resumed: what it knows, and when.
     Pause,
+    /// `lockkeeper serve` before the engine: what its hop adds, and what waiters and sessions cost it.
+    Serve,
 }
 
 /// A size at which a workload runs.
@@ -80,6 +83,7 @@ impl Workload {
             Self::Holding => "holding",
             Self::Crash => "crash",
             Self::Pause => "pause",
+            Self::Serve => "serve",
         }
     }
 
@@ -106,7 +110,17 @@ impl Workload {
                 "The process that holds is stopped beyond its TTL, and resumed: 'distrust to grant' is how long \
                  before the next grant its own trust had ended."
             }
+            Self::Serve => {
+                "lockkeeper serve in a process of its own before the engine: what a call through it takes longer and costs more \
+                 processor time, on both sides, than a direct one; pairs of many clients; then what those who wait, and sessions \
+                 with their heartbeats, cost the server."
+            }
         }
+    }
+
+    /// Those of a run that names none: of the engines, not of the server before them.
+    pub fn of_engines() -> Vec<Self> {
+        Self::all().into_iter().filter(|workload| *workload != Self::Serve).collect()
     }
 
     /// All of them, in the order of a report.
@@ -129,7 +143,7 @@ impl Workload {
             Self::Waiting => sizes(&scale.waiters, "waiters"),
             Self::Holding if scale.held_at.is_empty() => sizes(&[scale.held], "locks"),
             Self::Holding => sizes(&scale.held_at, "locks"),
-            Self::Uncontended | Self::Crash | Self::Pause => sizes(&[1], ""),
+            Self::Uncontended | Self::Crash | Self::Pause | Self::Serve => sizes(&[1], ""),
         }
     }
 
@@ -137,7 +151,9 @@ impl Workload {
         match self {
             // Many holders are killed within one run.
             Self::Crash => 1,
-            Self::Processes | Self::Waiting | Self::Holding | Self::Pause => scale.long_repetitions,
+            Self::Processes | Self::Waiting | Self::Holding | Self::Pause | Self::Serve => {
+                scale.long_repetitions
+            }
             _ => scale.repetitions,
         }
     }
@@ -195,6 +211,7 @@ impl Workload {
             Self::Holding => runtime::run(Threads::Many, scale.patience, holding::run(url, size, scale)),
             Self::Crash => runtime::run(Threads::Many, scale.patience, crash::run(url, scale)),
             Self::Pause => runtime::run(Threads::Many, scale.patience, pause::run(url, scale)),
+            Self::Serve => runtime::run(Threads::Many, scale.patience * 2, serve::run(url, scale)),
         }
     }
 

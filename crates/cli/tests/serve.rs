@@ -3,9 +3,12 @@
 mod support;
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
 use support::{LIMIT, Place};
 
 struct Server {
@@ -15,8 +18,12 @@ struct Server {
 
 impl Server {
     fn start(place: &Place, more: &[&str]) -> Self {
-        let mut command = place.lockkeeper(["serve", "--listen", "127.0.0.1:0"].iter().chain(more));
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        Self::with(&mut place.lockkeeper(["serve"].iter().chain(more)))
+    }
+
+    /// On a free port, unless the command names another place.
+    fn with(command: &mut Command) -> Self {
+        let mut child = command.env("LOCKKEEPER_LISTEN", "127.0.0.1:0").stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let url = line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("{line:?}")).to_owned();
@@ -115,14 +122,140 @@ fn it_does_not_start_open_to_the_network_or_with_bad_files() {
     }
 }
 
+/// What is between two texts, of the first line that has both.
+fn between<'a>(text: &'a str, before: &str, after: &str) -> &'a str {
+    let found = text.lines().find_map(|line| line.split_once(before)?.1.split_once(after));
+    found.unwrap_or_else(|| panic!("no {before}…{after} in {text}")).0
+}
+
+/// The words of a list in YAML, such as `[serve, --drain]`.
+fn words(list: &str) -> Vec<&str> {
+    list.split(',').map(|word| word.trim().trim_matches('"')).collect()
+}
+
 #[test]
-fn the_files_for_systemd_and_kubernetes_name_what_there_is() {
-    let help = String::from_utf8(Place::new().output(["serve", "--help"]).stdout).unwrap();
+fn the_files_for_systemd_and_kubernetes_start_a_server() {
     let file = |name: &str| {
-        std::fs::read_to_string(format!("{}/../../packaging/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+        std::fs::read_to_string(format!("{}/../../packaging/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap() + "\n"
     };
-    assert!(file("lockkeeper.service").contains("ExecStart=/usr/bin/lockkeeper serve\n"));
+    let unit = file("lockkeeper.service") + "\n";
+    let unit: String = unit.lines().map(|line| format!("{line};\n")).collect();
+    let place = Place::new();
+    // The state directory is the unit's own, so the engine that it names must be in it.
+    let engine = between(&unit, "Environment=LOCKKEEPER_URL=", ";");
+    assert!(engine.starts_with("file:%S/lockkeeper/") && unit.contains("StateDirectory=lockkeeper;"), "{engine}");
+    let engine = engine.replace("%S/lockkeeper", &place.dir.path().display().to_string());
+    let command: Vec<&str> = between(&unit, "ExecStart=/usr/bin/lockkeeper ", ";").split_whitespace().collect();
+    let server = Server::with(place.lockkeeper(command).env("LOCKKEEPER_URL", engine));
+    assert_eq!(server.end(), 0);
+
     let sidecar = file("kubernetes-sidecar.yaml");
-    assert!(sidecar.contains("args: [serve, --drain]") && help.contains("--drain"));
-    assert!(sidecar.contains("containerPort: 7670") && help.contains("127.0.0.1:7670"));
+    let server = Server::with(&mut place.lockkeeper(words(between(&sidecar, "args: [", "]"))));
+    let probe = words(between(&sidecar, "exec: {command: [", "]"));
+    let url = between(&sidecar, "LOCKKEEPER_SERVER, value: \"", "\"");
+    assert_eq!((probe[0], probe.last()), ("lockkeeper", Some(&url)));
+    let help = String::from_utf8(place.output(["serve", "--help"]).stdout).unwrap();
+    assert!(help.contains(&format!("default: 127.0.0.1:{}", between(&sidecar, "containerPort: ", "}"))), "{help}");
+    assert!(url.ends_with(":7670"));
+    let words: Vec<&str> = probe[1..].iter().map(|word| if *word == url { &*server.url } else { word }).collect();
+    assert_eq!(place.status(&words).0, 0);
+    assert_eq!(server.end(), 0);
+}
+
+/// The reply to a request, as text.
+fn reply(mut stream: impl Read + Write, request: &str) -> String {
+    let (head, body) = request.split_once('|').unwrap_or((request, ""));
+    let kind = "Host: localhost\r\nConnection: close\r\nContent-Type: application/json";
+    write!(stream, "{head} HTTP/1.1\r\n{kind}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// What a reply has under this name.
+fn field(reply: &str, name: &str) -> String {
+    let body: Value = serde_json::from_str(reply.split_once("\r\n\r\n").unwrap().1).unwrap();
+    body[name].as_str().unwrap_or_else(|| panic!("no {name} in {reply}")).to_owned()
+}
+
+#[test]
+fn a_unix_socket_is_its_owners_alone_and_is_gone_with_the_server() {
+    let place = Place::new();
+    let path = place.path("socket");
+    let listen = format!("unix:{}", path.display());
+    // A file that a killed server has left is replaced.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let server = Server::with(&mut place.lockkeeper(["serve", "--listen", &listen]));
+    assert_eq!(server.url, listen);
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let shown = reply(UnixStream::connect(&path).unwrap(), "GET /v1/locks");
+    assert!(shown.starts_with("HTTP/1.1 200") && shown.ends_with("{\"locks\":[],\"deadlocks\":[]}"), "{shown}");
+    assert_eq!(place.status(["serve", "--listen", &listen]).0, 64, "a socket in use is not taken");
+    assert_eq!(server.end(), 0);
+    assert!(!path.exists());
+}
+
+#[test]
+fn draining_waits_for_what_is_held() {
+    let place = Place::new();
+    let mut server = Server::start(&place, &["--drain"]);
+    let ask = |request: &str| reply(TcpStream::connect(server.url.trim_start_matches("http://")).unwrap(), request);
+    let session = field(&ask("POST /v1/sessions|{\"ttl\": \"30s\"}"), "session");
+    let hold = format!("POST /v1/holds|{{\"session\": \"{session}\", \"names\": [\"a\"]}}");
+    let hold = field(&ask(&hold), "hold");
+    // Connections that are open when it is to end are served on; new ones are not accepted.
+    let address = server.url.trim_start_matches("http://");
+    let [refused, shown, released, ready] = [(); 4].map(|()| TcpStream::connect(address).unwrap());
+    assert!(!ends(&ready));
+    kill_process(Pid::from_child(&server.child), Signal::TERM).unwrap();
+    support::until("the end has begun", || ends(&ready));
+    let refused = reply(refused, "POST /v1/sessions|{}");
+    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("\r\nretry-after: "), "{refused}");
+    assert_eq!(field(&reply(shown, &format!("GET /v1/holds/{hold}")), "state"), "held");
+    assert!(server.child.try_wait().unwrap().is_none());
+    assert!(reply(released, &format!("DELETE /v1/holds/{hold}")).starts_with("HTTP/1.1 204"));
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+}
+
+/// Whether the server says, on a connection that stays open, that it takes nothing new.
+fn ends(mut stream: &TcpStream) -> bool {
+    stream.write_all(b"HEAD /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(char::from(byte[0]));
+    }
+    head.starts_with("HTTP/1.1 503")
+}
+
+#[test]
+fn beyond_this_machine_it_asks_for_tokens_over_tls() {
+    let place = Place::new();
+    let names = "subjectAltName=DNS:localhost,IP:127.0.0.1";
+    let made = Command::new("openssl")
+        .args("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost".split(' '))
+        .args(["-addext", names, "-addext", "basicConstraints=critical,CA:FALSE"])
+        .args(["-keyout", "key.pem", "-out", "cert.pem"])
+        .current_dir(place.dir.path())
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let new = String::from_utf8(place.output(["serve", "--new-token", "ci"]).stdout).unwrap();
+    std::fs::write(place.path("tokens"), between(&(new.clone() + ";"), "file: ", "*").to_owned() + "*\n").unwrap();
+    std::fs::write(place.path("token"), between(&new.replace('\n', ";\n"), "token: ", ";")).unwrap();
+    let files = ["--tokens", "tokens", "--tls-cert", "cert.pem", "--tls-key", "key.pem"];
+    let command = ["serve", "--listen", "0.0.0.0:0"].iter().chain(&files).copied();
+    let server = Server::with(&mut place.lockkeeper(command.clone()));
+    let port = server.url.rsplit_once(':').unwrap().1;
+    let url = format!("https://localhost:{port}?ca=cert.pem");
+    let (status, error) = place.status(["ls", "--server", &url]);
+    assert!(status != 0 && error.contains("token"), "{status}: {error}");
+    let url = format!("{url}&token_file=token");
+    assert_eq!(place.status(["run", "a", "--server", &url, "--", "true"]), (0, String::new()));
+    // Without one of them it does not start.
+    let without: Vec<&str> = command.filter(|word| !word.contains("token")).collect();
+    let (status, error) = place.status(&without);
+    assert_eq!((status, error.contains("it needs tokens")), (64, true), "{error}");
+    assert_eq!(server.end(), 0);
 }

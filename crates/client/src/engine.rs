@@ -37,7 +37,9 @@ impl Http {
         if reply.status != 200 {
             return Err(Problem::of(&reply).error(reply.status, doing));
         }
-        let abilities = reply.read::<About>(doing)?.abilities();
+        let about = reply.read::<About>(doing)?;
+        // No deadline goes beyond the TTL that the server has at its engine, so renewals must keep to that.
+        let (ttl, abilities) = (ttl.min(about.engine_ttl()), about.abilities());
         Ok(Self { server, ttl, abilities, session: tokio::sync::Mutex::default(), claims: Mutex::default() })
     }
 
@@ -338,7 +340,7 @@ impl Engine for Http {
     }
 
     fn ttl(&self, asked: Duration) -> Duration {
-        asked
+        asked.min(self.ttl)
     }
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, Result<Option<Grant>>> {

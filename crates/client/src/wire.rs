@@ -100,9 +100,15 @@ pub(crate) struct About {
     downgrade: bool,
     push: bool,
     token_survives_restart: bool,
+    engine_ttl_ms: u64,
 }
 
 impl About {
+    /// How long a claim of the server's outlives its last renewal.
+    pub(crate) fn engine_ttl(&self) -> Duration {
+        Duration::from_millis(self.engine_ttl_ms)
+    }
+
     /// What can be done through the server: its locks end with a session.
     pub(crate) fn abilities(&self) -> Abilities {
         let mut abilities = Abilities::new(ENGINE, "session", "http://localhost:7670");

@@ -2,11 +2,22 @@
 
 use crate::checker::{Promises, check};
 use crate::history::{ClaimRecorder, History, Recorder, ReleaseOutcome};
-use lockkeeper::{Demand, Guard, Result};
-use lockkeeper_core::engine::Clock;
+use lockkeeper::{Demand, Guard, Result, State};
+use lockkeeper_core::engine::{Clock, Moment};
+use std::time::Duration;
 
 fn now_ns() -> u64 {
     Clock::Boot.now().as_nanos()
+}
+
+/// How often a hold is looked at for a new deadline.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// This moment, and until when the hold is trusted. The clock is read first: a test that is held up between the two reads sees a
+/// deadline that is early, not one that nobody was given.
+fn trusted_until(guard: &Guard) -> (Moment, Moment) {
+    let at = Clock::Boot.now();
+    (at, at.plus(guard.valid_for()))
 }
 
 impl Recorder {
@@ -45,12 +56,13 @@ impl ClaimRecorder {
     }
 
     async fn holds(&self, guard: Guard, moment: impl Future<Output = ()>) {
-        let (valid, at) = (guard.valid_for(), Clock::Boot.now());
+        let (at, deadline) = trusted_until(&guard);
         let Ok(token) = guard.token() else { return self.is_unknown(now_ns()) };
-        self.is_granted(at.as_nanos(), token.0, at.plus(valid).as_nanos());
+        self.is_granted(at.as_nanos(), token.0, deadline.as_nanos());
         tokio::select! {
             _ = guard.lost() => self.is_lost(now_ns()),
             () = moment => {}
+            () = self.is_kept(&guard, deadline) => {}
         }
         self.invokes_release(now_ns());
         let outcome = match guard.release().await {
@@ -59,5 +71,17 @@ impl ClaimRecorder {
             Err(_) => ReleaseOutcome::Unknown,
         };
         self.release_is_done(now_ns(), outcome);
+    }
+
+    /// Records each renewal by the deadline that it brings; does not end.
+    async fn is_kept(&self, guard: &Guard, mut until: Moment) {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let (at, deadline) = trusted_until(guard);
+            if deadline > until.plus(LOOK_EVERY) && guard.state() != State::Lost {
+                until = deadline;
+                self.is_renewed(at.as_nanos(), deadline.as_nanos());
+            }
+        }
     }
 }

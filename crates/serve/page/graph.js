@@ -2,7 +2,10 @@
 
 import { element, svg, who } from './dom.js';
 import { circles } from './locks.js';
-import { shorten } from './lock.js';
+
+// Names that differ at their ends stay different.
+const squeeze = (text, length) =>
+  text.length > length ? `${text.slice(0, Math.ceil(length / 2) - 1)}…${text.slice(-Math.floor(length / 2))}` : text;
 
 export function graph(data) {
   const nodes = new Map();
@@ -40,16 +43,21 @@ export function graph(data) {
     circle.forEach((wait, at) => put(nodes.get(wait.who), Math.min(6, circle.length - 1 - at)));
   for (const one of [...nodes.values()].slice(0, 60))
     put(one, Math.min(6, one.waits.length ? depth(one, new Set()) : 0));
-  const [boxWidth, boxHeight, gapX, gapY] = [186, 44, 92, 44];
+  const [boxWidth, boxHeight, gapX, gapY] = [172, 44, 144, 40];
   const used = columns.filter(Boolean);
-  used.forEach((column, at) =>
-    column.forEach((one, row) => {
+  // Beside the one that it waits for, where there is room.
+  const wish = (one) => Math.min(99, ...one.waits.filter((next) => next.row !== undefined).map((next) => next.row));
+  used.forEach((column, at) => {
+    let row = 0;
+    for (const [one, wanted] of column.map((one) => [one, wish(one)]).sort((a, b) => a[1] - b[1])) {
+      one.row = wanted < 99 ? Math.max(row, wanted) : row;
+      row = one.row + 1;
       one.x = 12 + at * (boxWidth + gapX);
-      one.y = 12 + row * (boxHeight + gapY);
-    }),
-  );
+      one.y = 12 + one.row * (boxHeight + gapY);
+    }
+  });
   const width = Math.max(640, used.length * (boxWidth + gapX) - gapX + 24);
-  const height = Math.max(...used.map((column) => column.length)) * (boxHeight + gapY) + 20;
+  const height = (Math.max(...used.flat().map((one) => one.row)) + 1) * (boxHeight + gapY) + 10;
   const isBad = (edge) => inCircle.has(`${edge.lock} ${edge.from.name}`);
   const arrow = (edge) => {
     const bad = isBad(edge);
@@ -68,8 +76,8 @@ export function graph(data) {
       svg('path', { class: `edge ${bad ? 'bad' : ''}`, d: path, 'marker-end': `url(#${bad ? 'bad' : 'tip'})` }),
       svg(
         'text',
-        { class: 'soft', x: (x1 + x2) / 2, y: (y1 + y2) / 2 + (back ? 22 : -5), 'text-anchor': 'middle' },
-        shorten(edge.lock, 13),
+        { class: `label ${bad ? 'bad' : ''}`, x: (x1 + x2) / 2, y: (y1 + y2) / 2 + (back ? 20 : -6), 'text-anchor': 'middle' },
+        squeeze(edge.lock, 19),
       ),
     );
   };
@@ -79,17 +87,17 @@ export function graph(data) {
       { class: `node ${edges.some((edge) => edge.from === one && isBad(edge)) ? 'bad' : ''}` },
       svg('title', {}, one.name),
       svg('rect', { x: one.x, y: one.y, width: boxWidth, height: boxHeight, rx: 9 }),
-      svg('text', { x: one.x + 12, y: one.y + 19, style: 'font-weight:600' }, shorten(one.claim.who, 26)),
+      svg('text', { x: one.x + 12, y: one.y + 19, style: 'font-weight:600' }, squeeze(one.claim.who, 22)),
       svg(
         'text',
         { class: 'soft', x: one.x + 12, y: one.y + 35 },
-        shorten([one.claim.host, one.claim.pid || ''].filter(Boolean).join(' · '), 30),
+        squeeze([one.claim.host, one.claim.pid || ''].filter(Boolean).join(' · '), 25),
       ),
     );
   const tip = (id, colour) =>
     svg(
       'marker',
-      { id, viewBox: '0 0 8 8', refX: 6, refY: 4, markerWidth: 7, markerHeight: 7, orient: 'auto' },
+      { id, viewBox: '0 0 8 8', refX: 6, refY: 4, markerWidth: 10, markerHeight: 10, markerUnits: 'userSpaceOnUse', orient: 'auto' },
       svg('path', { d: 'M0 0L8 4L0 8z', style: `fill:${colour}` }),
     );
   return [

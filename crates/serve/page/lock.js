@@ -30,9 +30,16 @@ function claims(lock, data, evict) {
   const row = (claim, at) =>
     element(
       'tr',
-      { 'data-claim': claim.id, class: claim.standing === 'holds' && nearEnd(claim, data.ttl) ? 'warn' : '' },
+      {
+        'data-claim': claim.id,
+        class: claim.uncertain || (claim.standing === 'holds' && nearEnd(claim, data.ttl)) ? 'warn' : '',
+      },
       cell('Place', String(at + 1)),
-      cell('', element('span', { class: `tag ${claim.standing}` }, claim.standing)),
+      cell(
+        '',
+        element('span', { class: `tag ${claim.standing}` }, claim.standing),
+        claim.uncertain ? element('span', { class: 'tag warn' }, 'uncertain') : '',
+      ),
       cell(
         'Who',
         element(
@@ -94,13 +101,18 @@ function claims(lock, data, evict) {
   );
 }
 
+function legend() {
+  const one = (kind, words) => element('span', {}, element('i', { class: kind, 'aria-hidden': 'true' }), words);
+  return element('p', { class: 'legend' }, one('wait', 'waits'), one('held', 'holds, with its token'), one('gone', 'lost'));
+}
+
 // Waits pale, holds solid, losses marked, the tokens on them.
 export function timeline(lock) {
   const now = Date.now();
   const live = lock.claims.map((claim) => {
     const joined = now - (claim.age_seconds ?? 0) * 1000;
     const held = claim.standing === 'holds' ? now - (claim.held_seconds ?? claim.age_seconds ?? 0) * 1000 : null;
-    return { who: claim.who, joined_ms: joined, held_ms: held, left_ms: null, token: claim.token, lost: false };
+    return { who: who(claim), joined_ms: joined, held_ms: held, left_ms: null, token: claim.token, lost: false };
   });
   const rows = [...(lock.history ?? []).slice(0, 20).reverse(), ...live];
   if (rows.length === 0)
@@ -110,6 +122,13 @@ export function timeline(lock) {
   const span = Math.max(now - from, 1000);
   const x = (time) => left + ((time - from) / span) * (width - left - 12);
   const height = rows.length * step + 30;
+  // On its hold if it fits there, or else beside it: a token is of use only as a whole.
+  const token = (text, start, end, y) => {
+    const needs = text.length * 7 + 10;
+    if (end - start > needs) return svg('text', { x: start + 6, y, style: 'fill:var(--on)' }, text);
+    if (end + needs < width - 12) return svg('text', { x: end + 8, y, class: 'token' }, text);
+    return svg('text', { x: start - 6, y, class: 'token', 'text-anchor': 'end' }, text);
+  };
   const marks = rows.map((row, at) => {
     const y = at * step + 6;
     const end = row.left_ms ?? now;
@@ -135,14 +154,13 @@ export function timeline(lock) {
             'stroke-width': 3,
           })
         : undefined,
-      row.token && x(end) - x(granted) > 60
-        ? svg('text', { x: x(granted) + 6, y: y + 11.5, style: 'fill:var(--on)' }, String(row.token).slice(-8))
-        : undefined,
+      row.token ? token(String(row.token), x(granted), x(end), y + 11.5) : undefined,
     );
   });
   return element(
     'div',
     { class: 'card', style: 'padding:14px' },
+    legend(),
     svg(
       'svg',
       {

@@ -17,6 +17,7 @@ export function nearEnd(claim, ttl) {
 function condition(lock, data) {
   if (data.locks.deadlocks.some((circle) => circle.some((wait) => wait.waits_for_lock === lock.name)))
     return ['bad', 'deadlock?'];
+  if (holders(lock).some((claim) => claim.uncertain)) return ['warn', 'uncertain'];
   if (holders(lock).some((claim) => nearEnd(claim, data.ttl))) return ['warn', 'about to expire'];
   if (oldest(waiters(lock), 'age_seconds') > LONG_WAIT) return ['warn', 'waits long'];
   return ['', ''];

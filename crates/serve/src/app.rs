@@ -1,7 +1,7 @@
 //! What all requests share: the keeper, the sessions, the holds, the settings.
 
 use crate::error::Problem;
-use crate::hold::Held;
+use crate::hold::{Held, Trust};
 use crate::quota::{Counted, Kind, Quota};
 use crate::session::{CLOCK, End, Session};
 use crate::settings::Settings;
@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use futures_util::future::join_all;
 use lockkeeper_core::engine::Moment;
 use lockkeeper_core::{Holder, Keeper};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -242,6 +242,13 @@ impl App {
         book.ended_holds.insert(held.id.clone(), Arc::clone(held));
         drop(book);
         self.watcher.look_soon();
+    }
+
+    /// The claims that this server holds for clients, and that the engine has not confirmed lately.
+    pub(crate) fn uncertain_claims(&self) -> HashSet<String> {
+        let holds: Vec<Arc<Held>> = self.book().holds.values().cloned().collect();
+        let uncertain = holds.iter().filter(|held| held.trust().0 == Trust::Uncertain);
+        uncertain.flat_map(|held| held.tokens.iter().map(|token| token.claim.clone())).collect()
     }
 
     pub(crate) fn check_not_ending(&self) -> Result<(), Problem> {

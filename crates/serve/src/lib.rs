@@ -9,6 +9,7 @@
 mod api;
 mod app;
 mod bind;
+mod descriptors;
 mod error;
 mod extract;
 /// What cargo-fuzz and the tests of its corpora call.
@@ -27,6 +28,7 @@ mod watcher;
 
 pub use api::openapi;
 pub use bind::tls_from_files;
+pub use descriptors::raise_descriptor_limit;
 pub use listen::Listener;
 pub use settings::{Limits, Settings};
 pub use tokens::Tokens;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
@@ -24,6 +24,12 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// How long a connection may be idle, or take to send a request's head.
 const IDLE: Duration = Duration::from_secs(30);
+
+/// How long a new connection may take for its first request while connections are scarce.
+const IDLE_WHEN_SCARCE: Duration = Duration::from_secs(1);
+
+/// How long a client may leave what was sent to it unconfirmed.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// How long the last replies may take at the end.
 const LAST_REPLIES: Duration = Duration::from_secs(2);
@@ -59,9 +65,54 @@ impl Listener {
             Self::Tcp(listener, tls) => {
                 let (stream, peer) = listener.accept().await?;
                 stream.set_nodelay(true)?;
+                notice_dead_clients(&stream)?;
                 Ok((Accepted::Tcp(stream, tls.clone()), Peer(Some(peer))))
             }
             Self::Unix(listener, _) => Ok((Accepted::Unix(listener.accept().await?.0), Peer(None))),
+        }
+    }
+}
+
+/// Makes the system close a connection whose client is gone without a word, or takes nothing any more: it may wait in a queue, and
+/// hold when its turn comes.
+fn notice_dead_clients(stream: &tokio::net::TcpStream) -> io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, SILENCE / 3)?;
+    sockopt::set_tcp_keepintvl(stream, SILENCE / 6)?;
+    #[cfg(target_os = "linux")]
+    sockopt::set_tcp_user_timeout(stream, u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX))?;
+    Ok(())
+}
+
+/// The connections that are open, and how many may be.
+#[derive(Clone)]
+struct Connections {
+    free: Arc<Semaphore>,
+    most: usize,
+}
+
+impl Connections {
+    fn new(most: usize) -> Self {
+        Self { free: Arc::new(Semaphore::new(most)), most }
+    }
+
+    fn are_scarce(&self) -> bool {
+        self.free.available_permits() < self.most.div_ceil(4)
+    }
+
+    /// Resolves when a connection has had its time for a first request, of which `begun` tells.
+    async fn has_nothing_to_say(&self, begun: &Notify) {
+        let mut left = IDLE;
+        while !left.is_zero() {
+            let time = left.min(IDLE_WHEN_SCARCE);
+            if tokio::time::timeout(time, begun.notified()).await.is_ok() {
+                return std::future::pending().await;
+            }
+            left -= time;
+            if self.are_scarce() {
+                return;
+            }
         }
     }
 }
@@ -81,12 +132,12 @@ pub(crate) async fn serve(
     end: impl Future<Output = ()>,
     before_close: impl Future<Output = ()>,
 ) {
-    let connections = Arc::new(Semaphore::new(limits.connections));
+    let connections = Connections::new(limits.connections.min(Semaphore::MAX_PERMITS));
     let graceful = GracefulShutdown::new();
     let mut end = std::pin::pin!(end);
     loop {
         let accepting = async {
-            let permit = Arc::clone(&connections).acquire_owned().await;
+            let permit = Arc::clone(&connections.free).acquire_owned().await;
             (listener.accept().await, permit)
         };
         let (accepted, permit) = tokio::select! {
@@ -101,15 +152,15 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        let (router, watcher) = (router.clone(), graceful.watcher());
+        let (router, watcher, connections) = (router.clone(), graceful.watcher(), connections.clone());
         tokio::spawn(async move {
             match accepted {
-                Accepted::Tcp(stream, None) => connection(stream, peer, router, watcher).await,
-                Accepted::Unix(stream) => connection(stream, peer, router, watcher).await,
+                Accepted::Tcp(stream, None) => connection(stream, peer, router, watcher, &connections).await,
+                Accepted::Unix(stream) => connection(stream, peer, router, watcher, &connections).await,
                 Accepted::Tcp(stream, Some(tls)) => {
                     let handshake = TlsAcceptor::from(tls).accept(stream);
                     match tokio::time::timeout(HANDSHAKE, handshake).await {
-                        Ok(Ok(stream)) => connection(stream, peer, router, watcher).await,
+                        Ok(Ok(stream)) => connection(stream, peer, router, watcher, &connections).await,
                         Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
                         Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
                     }
@@ -132,8 +183,12 @@ async fn connection(
     peer: Peer,
     router: Router,
     watcher: hyper_util::server::graceful::Watcher,
+    connections: &Connections,
 ) {
+    let begun = Arc::new(Notify::new());
+    let begins = Arc::clone(&begun);
     let service = hyper::service::service_fn(move |mut request: Request<hyper::body::Incoming>| {
+        begins.notify_one();
         request.extensions_mut().insert(peer.clone());
         router.clone().oneshot(request.map(Body::new))
     });
@@ -141,7 +196,11 @@ async fn connection(
     builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(IDLE).max_concurrent_streams(10_000);
     let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-    if let Err(error) = watcher.watch(connection).await {
-        tracing::debug!(%error, "a connection ended");
+    // hyper's own limit begins with the first byte, and one who sends none would stay for ever.
+    tokio::select! {
+        ended = watcher.watch(connection) => if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended");
+        },
+        () = connections.has_nothing_to_say(&begun) => tracing::debug!("a connection without a request was closed"),
     }
 }

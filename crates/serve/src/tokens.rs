@@ -62,6 +62,15 @@ impl Caller {
             .is_none_or(|prefixes| prefixes.iter().any(|prefix| lock.starts_with(prefix.as_str())))
     }
 
+    /// The prefixes of the locks that it may see among those that begin with this one.
+    pub(crate) fn seen_within(&self, prefix: &str) -> Vec<String> {
+        let Some(prefixes) = &self.prefixes else { return vec![prefix.to_owned()] };
+        if self.sees(prefix) {
+            return vec![prefix.to_owned()];
+        }
+        prefixes.iter().filter(|own| own.starts_with(prefix)).cloned().collect()
+    }
+
     pub(crate) fn may_on(&self, right: Right, lock: &str) -> Result<(), Problem> {
         self.may(right)?;
         if self.sees(lock) {

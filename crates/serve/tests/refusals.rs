@@ -21,7 +21,8 @@ async fn bad_requests_say_what_is_wrong() {
         body
     };
     for (body, words) in [
-        (with(json!({"mode": "sideways"})), "mode"),
+        (with(json!({"mode": "sideways"})), "a mode is \"exclusive\", \"shared\" or"),
+        (with(json!({"mode": {"permits": 1}})), "{\"permits\": 1, \"of\": 4}"),
         (with(json!({"mode": {"permits": 5, "of": 4}})), "take 1 to 4"),
         (with(json!({"names": []})), "give 1 to 64"),
         (with(json!({"names": vec!["x"; 65]})), "give 1 to 64"),
@@ -31,6 +32,7 @@ async fn bad_requests_say_what_is_wrong() {
         (with(json!({"names": ["a\u{0}b"]})), "control"),
         (with(json!({"wait": "soon"})), "bad duration"),
         (with(json!({"wait": "2d"})), "not possible"),
+        (with(json!({"wait": 1.5})), "whole milliseconds"),
         (with(json!({"lease": 1})), "not possible"),
         (with(json!({"wiat": 1})), "unknown field"),
         (json!({"names": ["a"]}), "missing field"),
@@ -38,11 +40,11 @@ async fn bad_requests_say_what_is_wrong() {
     ] {
         let refused = served.post("/v1/holds", body.clone()).await;
         assert_eq!((refused.status, refused.code()), (400, "invalid"), "{body}: {refused:?}");
-        assert!(refused.text_of("detail").contains(words) || words == "mode", "{body}: {refused:?}");
+        assert!(refused.text_of("detail").contains(words), "{body}: {refused:?}");
         assert_eq!(refused.headers["content-type"], "application/problem+json");
     }
     for (body, words) in
-        [(json!({"ttl": "1ms"}), "100ms to 3600s"), (json!({"holder": "x".repeat(300)}), "256 bytes")]
+        [(json!({"ttl": "1ms"}), "100ms to 3600s"), (json!({"holder": "x".repeat(300)}), "256 bytes"), (json!({"holder": 7}), "a holder is a text")]
     {
         let refused = served.post("/v1/sessions", body).await;
         assert_eq!((refused.status, refused.code()), (400, "invalid"), "{refused:?}");
@@ -164,6 +166,10 @@ async fn a_token_does_what_it_may_and_no_more() {
     ops.hold(&session, "prod/b").await;
     let seen = |reply: &support::Reply| reply.body["locks"].as_array().unwrap().len();
     assert_eq!((seen(&look.get("/v1/locks").await), seen(&ci.get("/v1/locks").await)), (2, 1));
+    // What it may not see does not fill its list.
+    ops.hold(&session, "a").await;
+    let listed = ci.get("/v1/locks?limit=1").await;
+    assert_eq!(listed.body["locks"][0]["name"], "ci/a", "{listed:?}");
     assert_eq!(ci.get("/v1/locks/prod/b").await.code(), "forbidden");
     let claim = served.keeper.look("ci/a").await.unwrap().unwrap().claims[0].id.clone();
     let path = format!("/v1/locks/ci/a/claims/{claim}");
@@ -273,6 +279,41 @@ async fn slow_and_huge_requests_hold_nobody_up() {
     let mut quick = open(&address, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     assert!(read_until(&mut quick, "ok\n").await.starts_with("HTTP/1.1 200"));
     assert!(read_until(&mut half, "too_slow").await.starts_with("HTTP/1.1 408"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_say_nothing_keep_nobody_out() {
+    let mut settings = Settings::default();
+    settings.limits.connections = 8;
+    let (_served, address) = listening(settings).await;
+    let mut silent = Vec::new();
+    for at in 0..8 {
+        silent.push(open(&address, if at % 2 == 0 { "" } else { "PRI * HT" }).await);
+    }
+    let mut quick = open(&address, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    assert!(read_until(&mut quick, "ok\n").await.starts_with("HTTP/1.1 200"));
+}
+
+/// The system tells of each connection which timer runs for it: 02 is that which asks a silent peer whether it is still there.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_is_gone_without_a_word_is_noticed() {
+    let (served, address) = listening(Settings::default()).await;
+    let session = served.session("30s").await;
+    served.hold(&session, "a").await;
+    let waiting = open(&address, "GET /v1/hold?name=a HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    served.until_waiting("a", 1).await;
+    let port = |address: std::net::SocketAddr| format!(":{:04X}", address.port());
+    let (ours, theirs) = (port(waiting.local_addr().unwrap()), port(waiting.peer_addr().unwrap()));
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let of_server = |line: &&str| {
+        let mut words = line.split_whitespace().skip(1);
+        words.next().is_some_and(|local| local.ends_with(&theirs))
+            && words.next().is_some_and(|remote| remote.ends_with(&ours))
+    };
+    let line = table.lines().find(of_server).unwrap_or_else(|| panic!("no connection in {table}"));
+    let timer = line.split_whitespace().nth(5).unwrap();
+    assert!(timer.starts_with("02:"), "{line}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

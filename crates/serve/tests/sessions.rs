@@ -2,6 +2,7 @@
 
 mod support;
 
+use lockkeeper_conformance::faulty::Faulty;
 use lockkeeper_core::engine::Memory;
 use lockkeeper_serve::Settings;
 use serde_json::json;
@@ -185,6 +186,22 @@ async fn an_evicted_hold_is_lost_with_its_reason() {
     assert_eq!((lost.status, lost.code(), lost.body["reason"].as_str()), (410, "lost", Some("gone")));
     let again = served.delete(&format!("/v1/locks/a/b/claims/{claim}")).await;
     assert_eq!((again.status, again.code()), (404, "unknown_claim"));
+}
+
+#[tokio::test]
+async fn a_hold_that_the_engine_does_not_confirm_is_uncertain_and_says_so() {
+    let engine = Faulty::wrap(Memory::engine());
+    let served = Served::over(engine.clone(), Settings::default());
+    let session = served.session("30s").await;
+    let hold = served.hold(&session, "a").await;
+    assert_eq!(served.get("/v1/locks/a").await.body["claims"][0]["uncertain"], false);
+    engine.cut(true);
+    let uncertain = async || served.get("/v1/locks").await.body["locks"][0]["claims"][0]["uncertain"] == true;
+    support::until("the list says so", uncertain).await;
+    assert_eq!(served.get(&format!("/v1/holds/{hold}")).await.body["state"], "uncertain");
+    engine.cut(false);
+    support::until("it is confirmed again", async || !uncertain().await).await;
+    assert_eq!(served.get(&format!("/v1/holds/{hold}")).await.body["state"], "held");
 }
 
 #[tokio::test]

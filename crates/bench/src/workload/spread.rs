@@ -22,7 +22,7 @@ pub(crate) async fn on_floor(floor: Floor, url: &str, locks: usize, limit: Limit
     measure(floor.connect(url).await?, locks, limit).await
 }
 
-async fn measure(pairs: Arc<dyn Pairs>, locks: usize, limit: Limit) -> Result<Sample> {
+pub(crate) async fn measure(pairs: Arc<dyn Pairs>, locks: usize, limit: Limit) -> Result<Sample> {
     let pace = Arc::new(Pace::start(limit));
     let mut tasks = JoinSet::new();
     for lock in 0..locks {

@@ -6,9 +6,14 @@ use crate::output;
 use crate::signals::Signals;
 use clap::Args;
 use lockkeeper_core::engine::parse_duration;
-use lockkeeper_serve::{Limits, Listener, Server, Settings, Tokens, prometheus, tls_from_files};
+use lockkeeper_serve::{
+    Limits, Listener, Server, Settings, Tokens, prometheus, raise_descriptor_limit, tls_from_files,
+};
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// Open files that are no connections of clients: the engine's, the tokens, the program's own.
+const OTHER_FILES: usize = 200;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -120,6 +125,9 @@ impl Serve {
         let keeper = options.connect(None).await?;
         let mut settings = Settings::default();
         settings.limits = self.limits();
+        let files = raise_descriptor_limit();
+        // Beyond it nothing could be accepted, read from a file or asked of the engine.
+        settings.limits.connections = settings.limits.connections.min(files.saturating_sub(OTHER_FILES).max(1));
         settings.tokens = tokens;
         settings.hosts = self.host.clone();
         settings.beyond_loopback = listener.is_beyond_loopback();

@@ -38,7 +38,7 @@ pub(crate) struct NewHold {
 
 /// How much of a lock.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a mode is \"exclusive\", \"shared\" or {\"permits\": 1, \"of\": 4}")]
 pub(crate) enum Mode {
     /// `exclusive` or `shared`.
     Whole(Whole),

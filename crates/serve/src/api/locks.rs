@@ -9,6 +9,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use lockkeeper_core::{ClaimView, Keeper, LockView, Standing, deadlocks};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use utoipa::{IntoParams, ToSchema};
 
 /// One lock in use.
@@ -52,6 +53,8 @@ pub(crate) struct Claim {
     pub(crate) held_seconds: Option<f64>,
     /// How long it lives without another renewal.
     pub(crate) ttl_left_seconds: Option<f64>,
+    /// This server holds it for a client, and the engine has not confirmed it lately.
+    pub(crate) uncertain: bool,
     /// Made by another client than lockkeeper.
     pub(crate) foreign: bool,
     /// The claims of which one must leave before anything changes for this one.
@@ -98,10 +101,11 @@ pub(crate) fn circles(locks: &[LockView]) -> Vec<Vec<Wait>> {
 }
 
 impl Lock {
-    fn of(app: &App, lock: &LockView) -> Self {
+    fn of(app: &App, lock: &LockView, uncertain: &HashSet<String>) -> Self {
         let claims = lock.claims.iter().enumerate().map(|(index, claim)| {
             let ahead = lock.waits_for(index).into_iter().map(|ahead| lock.claims[ahead].id.clone());
-            Claim::of(claim, ahead.collect(), app.watcher.held_for(&claim.id).map(|held| held.as_secs_f64()))
+            let held = app.watcher.held_for(&claim.id).map(|held| held.as_secs_f64());
+            Claim::of(claim, ahead.collect(), held, uncertain.contains(&claim.id))
         });
         Self {
             name: lock.name.clone(),
@@ -114,7 +118,12 @@ impl Lock {
 }
 
 impl Claim {
-    fn of(claim: &ClaimView, waits_for: Vec<String>, held_seconds: Option<f64>) -> Self {
+    fn of(
+        claim: &ClaimView,
+        waits_for: Vec<String>,
+        held_seconds: Option<f64>,
+        uncertain: bool,
+    ) -> Self {
         Self {
             id: claim.id.clone(),
             standing: claim.standing.to_string(),
@@ -126,6 +135,7 @@ impl Claim {
             age_seconds: claim.age.map(|age| age.as_secs_f64()),
             held_seconds: held_seconds.filter(|_| claim.standing == Standing::Holds),
             ttl_left_seconds: claim.ttl_left.map(|left| left.as_secs_f64()),
+            uncertain,
             foreign: claim.foreign,
             waits_for,
         }
@@ -173,11 +183,17 @@ pub(crate) async fn list(
     if !(1..=10_000).contains(&limit) {
         return Err(Problem::invalid(format!("a limit of {limit} is not possible: give 1 to 10000")));
     }
-    let mut locks = app.keeper.inspect_at_most(&which.prefix, limit).await?;
-    locks.retain(|lock| caller.sees(&lock.name));
+    let mut locks = Vec::new();
+    for prefix in caller.seen_within(&which.prefix) {
+        locks.extend(app.keeper.inspect_at_most(&prefix, limit).await?);
+    }
+    locks.sort_by(|one, other| one.name.cmp(&other.name));
+    locks.dedup_by(|one, other| one.name == other.name);
+    locks.truncate(limit);
+    let uncertain = app.uncertain_claims();
     Ok(Json(Locks {
         deadlocks: circles(&locks),
-        locks: locks.iter().map(|lock| Lock::of(&app, lock)).collect(),
+        locks: locks.iter().map(|lock| Lock::of(&app, lock, &uncertain)).collect(),
     }))
 }
 
@@ -203,7 +219,7 @@ pub(crate) async fn show(
     caller.may_on(Right::Look, &name)?;
     let lock =
         app.keeper.look(&name).await?.unwrap_or_else(|| LockView { name: name.clone(), claims: Vec::new() });
-    Ok(Json(Lock { history: Some(app.watcher.history(&name)), ..Lock::of(&app, &lock) }))
+    Ok(Json(Lock { history: Some(app.watcher.history(&name)), ..Lock::of(&app, &lock, &app.uncertain_claims()) }))
 }
 
 /// Remove somebody's claim by force.

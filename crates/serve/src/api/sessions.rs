@@ -27,7 +27,7 @@ pub(crate) struct NewSession {
 
 /// Who stands behind a session.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a holder is a text, or {\"who\": \"checkout\", \"host\": \"web-1\", \"pid\": 311}")]
 pub(crate) enum Who {
     /// A service, a job, a person.
     #[schema(example = "checkout")]
@@ -60,6 +60,9 @@ pub(crate) struct SessionReply {
     ttl_ms: u64,
     /// How long it lives at least, counted from the moment the client sent the request.
     valid_for_ms: u64,
+    /// How long after this request the client should send the next heartbeat: a third of the session's TTL, or of the engine's if
+    /// that is shorter, since no deadline goes beyond it.
+    heartbeat_ms: u64,
     /// What it holds; of a heartbeat alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     holds: Option<Vec<Hold>>,
@@ -71,6 +74,7 @@ impl SessionReply {
             session: session.id.clone(),
             ttl_ms: milliseconds(session.ttl),
             valid_for_ms: milliseconds(session.valid_for()),
+            heartbeat_ms: milliseconds(session.ttl.min(session.keeper.ttl()) / 3),
             holds,
         }
     }

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 /// A duration: a text with units, or a whole number of milliseconds.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a duration is a text such as \"10s\", or whole milliseconds")]
 pub(crate) enum Time {
     /// Numbers with the units ms, s, m, h and d.
     #[schema(example = "10s")]

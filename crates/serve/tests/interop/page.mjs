@@ -107,6 +107,7 @@ try {
     await locks.hold(await locks.session('catalogue', host, 12), 'prices', { mode: 'shared' });
   await page.locator('tr[data-lock="gpu"]').waitFor();
   await page.getByText('Deadlock?').first().waitFor();
+  await row.locator('td').nth(3).getByText(/^[3-9]\.\d s$/).waitFor();
   await page.screenshot({ path: join(pictures, 'page-locks.png') });
 
   // What is shown is what the engine has.
@@ -127,6 +128,15 @@ try {
   await page.getByRole('link', { name: 'Who waits for whom' }).click();
   await page.getByRole('img', { name: /waits between/ }).waitFor();
   assert.equal(await page.locator('.edge.bad').count(), 2);
+  const labels = await page.locator('.label.bad').allTextContents();
+  assert.deepEqual(labels.sort(), ['stock/warehouse-1', 'stock/warehouse-2'], 'each wait names its lock');
+  const hidden = await page.evaluate(() => {
+    const box = (one) => one.getBoundingClientRect();
+    const meet = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+    const boxes = [...document.querySelectorAll('.node rect')].map(box);
+    return [...document.querySelectorAll('.label')].filter((label) => boxes.some((one) => meet(box(label), one))).length;
+  });
+  assert.equal(hidden, 0, 'no name of a lock lies on a process');
   await page.screenshot({ path: join(pictures, 'page-graph.png') });
 
   // One lock, and evict behind a question.
@@ -142,6 +152,10 @@ try {
   await locks.release(held.hold);
   await page.locator('tr[data-claim]').nth(3).waitFor({ state: 'detached' });
   await page.locator('svg .held').nth(1).waitFor();
+  const shownTokens = await page.locator('svg text').allTextContents();
+  const granted = await (await waiting[0]).tokens[0].token;
+  for (const token of [held.tokens[0].token, granted])
+    assert.ok(shownTokens.includes(String(token)), `the picture has the token ${token}: ${shownTokens}`);
   await page.screenshot({ path: join(pictures, 'page-lock.png') });
   await page.getByRole('button', { name: 'Evict the claim of checkout' }).click();
   await page.getByRole('button', { name: 'Evict', exact: true }).click();

@@ -6,9 +6,10 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request};
 use lockkeeper_core::Keeper;
-use lockkeeper_core::engine::Memory;
+use lockkeeper_core::engine::{Engine, Memory};
 use lockkeeper_serve::{Server, Settings};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 use tower::ServiceExt as _;
 
@@ -56,7 +57,11 @@ impl Served {
     }
 
     pub fn on(engine: &Memory, settings: Settings) -> Self {
-        let keeper = Keeper::builder().ttl(Duration::from_secs(3)).build(engine.connect()).unwrap();
+        Self::over(engine.connect(), settings)
+    }
+
+    pub fn over(engine: Arc<dyn Engine>, settings: Settings) -> Self {
+        let keeper = Keeper::builder().ttl(Duration::from_secs(3)).build(engine).unwrap();
         let server = Server::new(keeper.clone(), settings);
         let router = server.router();
         Self { server, keeper, router, token: None }
