@@ -214,10 +214,10 @@ mod tests {
 
     #[test]
     fn tables_are_put_between_their_marks() {
-        let page = "before\n<!-- faults:run -->\nold\n<!-- faults:end -->\nafter";
+        let page = "before\n<!-- faults:run -->\nstale text\n<!-- faults:end -->\nafter";
         let records = [record("redis", "cut", None), record("redis:plain", "cut", Some("two held"))];
         let renewed = renew(page, &records).expect("a page");
-        assert!(renewed.starts_with("before") && renewed.ends_with("after") && !renewed.contains("old"), "{renewed}");
+        assert!(renewed.starts_with("before") && renewed.ends_with("after") && !renewed.contains("stale text"), "{renewed}");
         assert!(renewed.contains("**1 surprises**") && renewed.contains("2023-11-14") && renewed.contains("2,469,134"), "{renewed}");
         assert!(renew("<!-- faults:flood -->\n<!-- faults:end -->", &records).is_err());
     }
