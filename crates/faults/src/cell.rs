@@ -25,6 +25,8 @@ const PROCESSES: u32 = 3;
 /// So as to have 2,000 of them.
 const WAITING_PROCESSES: u32 = 4;
 const WAITERS: usize = 500;
+/// How long they wait and hold in turn.
+const WAITING: Duration = Duration::from_secs(10);
 const CANCELLERS: usize = 12;
 const START: Duration = Duration::from_secs(90);
 /// How long the workers go on after the last fault.
@@ -99,20 +101,37 @@ pub(crate) fn run(plan: &Plan<'_>) -> Result<Run> {
             let shim = Shim::build(folder.path())?;
             (Some(shim.clone()), shim.environment())
         }
-        fault if fault.sets_server_clock() => {
-            (Some(Shim::inherited().ok_or_else(|| Error("servers were started without the clock".into()))?), Vec::new())
-        }
+        fault if fault.sets_server_clock() => (
+            Some(Shim::inherited().ok_or_else(|| Error::new("servers were started without the clock"))?),
+            Vec::new(),
+        ),
         _ => (None, Vec::new()),
     };
     let abilities = abilities(plan)?;
     let random = StdRng::seed_from_u64(plan.seed);
     let (workers, dead, strikes, findings) = Default::default();
-    let mut stage =
-        Stage { plan, folder, resource, abilities, workers, dead, random, shim, environment, strikes, findings, ahead: 0 };
+    let mut stage = Stage {
+        plan,
+        folder,
+        resource,
+        abilities,
+        workers,
+        dead,
+        random,
+        shim,
+        environment,
+        strikes,
+        findings,
+        ahead: 0,
+    };
     stage.open()?;
     stage.strike_all()?;
     let history = stage.close()?;
-    stage.findings.extend(judge::judge(&history, stage.strikes.last().map_or(0, |strike| strike.until_ns), stage.bound()));
+    stage.findings.extend(judge::judge(
+        &history,
+        stage.strikes.last().map_or(0, |strike| strike.until_ns),
+        stage.bound(),
+    ));
     let sums = stage.resource.sums();
     stage.findings.extend(judge::of_resource(&sums));
     let Stage { strikes, mut findings, .. } = stage;
@@ -139,12 +158,13 @@ impl Stage<'_> {
         }
         let started = Instant::now();
         for worker in &self.workers {
-            if !worker.is_ready_within(START) {
-                return Err(Error(format!("a worker could not connect within {START:?}")));
+            if !worker.is_ready_within(START * self.plan.patience) {
+                return Err(Error::new(format!("a worker could not connect in time")));
             }
         }
-        if !self.resource.beat(&self.numbers(), started, START) {
-            return Err(Error("a worker did not get its own lock, before any fault".into()));
+        if !self.resource.beat(&self.numbers(), started, START * self.plan.patience) {
+            let errors: String = self.workers.iter().map(Worker::error).collect();
+            return Err(Error::new(format!("a worker did not get its own lock, before any fault{errors}")));
         }
         Ok(())
     }
@@ -179,7 +199,11 @@ impl Stage<'_> {
         while self.plan.time.map_or(round < self.plan.rounds, |time| started.elapsed() < time) {
             round += 1;
             let fault = match self.plan.fault {
-                Fault::Mixed => *self.plan.mixture.choose(&mut self.random).ok_or_else(|| Error("no fault applies".into()))?,
+                Fault::Mixed => *self
+                    .plan
+                    .mixture
+                    .choose(&mut self.random)
+                    .ok_or_else(|| Error::new("no fault applies"))?,
                 fault => fault,
             };
             self.strike(fault)?;
@@ -235,7 +259,8 @@ impl Stage<'_> {
                 self.workers[victim].block(time);
                 thread::sleep(time);
             }
-            Fault::Cancels | Fault::Waiters => thread::sleep(self.time() * 2),
+            Fault::Cancels => thread::sleep(self.time() * 2),
+            Fault::Waiters => thread::sleep(WAITING),
             Fault::ClientClock => {
                 for seconds in [3600, -3600, 0] {
                     self.set_clock(seconds)?;
@@ -253,7 +278,9 @@ impl Stage<'_> {
         let waited = healed.elapsed();
         if !is_used || !is_back || waited > self.bound() {
             let what = if is_used { "a worker's own lock" } else { "the main lock" };
-            self.findings.push(Finding::late(until_ns, what, waited, fault));
+            let mut late = Finding::late(until_ns, what, waited, fault);
+            late.text.extend(self.workers.iter().map(Worker::error));
+            self.findings.push(late);
         }
         self.strikes.push(Strike { fault, whom, from_ns, until_ns, waited });
         Ok(())
@@ -278,8 +305,10 @@ impl Stage<'_> {
     fn strike_network(&mut self, fault: Fault, victim: Option<usize>) {
         let time = self.time();
         let delay = Duration::from_millis(self.random.random_range(50..300));
-        let pauses: Vec<Duration> = (0..3).map(|_| Duration::from_millis(self.random.random_range(1..300))).collect();
-        let chosen = self.workers.iter().enumerate().filter(|(index, _)| victim.is_none_or(|victim| victim == *index));
+        let pauses: Vec<Duration> =
+            (0..3).map(|_| Duration::from_millis(self.random.random_range(1..300))).collect();
+        let chosen =
+            self.workers.iter().enumerate().filter(|(index, _)| victim.is_none_or(|victim| victim == *index));
         let networks: Vec<_> = chosen.filter_map(|(_, worker)| worker.network.as_ref()).collect();
         for network in &networks {
             network.each(|proxy| match fault {
@@ -306,7 +335,8 @@ impl Stage<'_> {
     }
 
     fn strike_servers(&mut self, fault: Fault) -> Result<()> {
-        let servers = self.plan.servers.ok_or_else(|| Error(format!("{fault} needs servers of our own")))?;
+        let servers =
+            self.plan.servers.ok_or_else(|| Error::new(format!("{fault} needs servers of our own")))?;
         let time = self.time();
         let moment = Duration::from_millis(self.random.random_range(0..400));
         let mut all = servers.all();
@@ -317,7 +347,11 @@ impl Stage<'_> {
                 all.iter().for_each(|server| server.resume());
             }
             Fault::ServerKill | Fault::ServerStop => {
-                let end = if fault == Fault::ServerKill { lockkeeper_testkit::Server::kill } else { lockkeeper_testkit::Server::stop };
+                let end = if fault == Fault::ServerKill {
+                    lockkeeper_testkit::Server::kill
+                } else {
+                    lockkeeper_testkit::Server::stop
+                };
                 all.iter().for_each(|server| end(server));
                 thread::sleep(moment);
                 servers.restart(&all);
@@ -333,7 +367,7 @@ impl Stage<'_> {
                 servers.restart(&all);
             }
             Fault::LeaderKill | Fault::LeaderPause | Fault::Failover => {
-                let leader = servers.leader().ok_or_else(|| Error("there is no leader".into()))?;
+                let leader = servers.leader().ok_or_else(|| Error::new("there is no leader"))?;
                 match fault {
                     Fault::LeaderPause => leader.pause(),
                     _ => leader.kill(),
@@ -342,12 +376,12 @@ impl Stage<'_> {
                 match fault {
                     Fault::LeaderPause => leader.resume(),
                     Fault::Failover if !servers.is_replaced(leader) => {
-                        return Err(Error("no replica took the master's place".into()));
+                        return Err(Error::new("no replica took the master's place"));
                     }
                     _ => leader.restart(),
                 }
             }
-            _ => return Err(Error(format!("{fault} is not done to servers"))),
+            _ => return Err(Error::new(format!("{fault} is not done to servers"))),
         }
         Ok(())
     }
@@ -379,7 +413,10 @@ impl Stage<'_> {
         for worker in &mut self.workers {
             if !worker.ends_by(deadline) {
                 let number = worker.task.process;
-                self.findings.push(Finding::liveness(Clock::Boot.now().as_nanos(), format!("worker {number} did not end well")));
+                self.findings.push(Finding::liveness(
+                    Clock::Boot.now().as_nanos(),
+                    format!("worker {number} did not end well"),
+                ));
             }
         }
         if let Some(left) = runtime()?.block_on(left_behind(self.plan))? {
@@ -440,7 +477,9 @@ async fn left_behind(plan: &Plan<'_>) -> Result<Option<String>> {
     loop {
         let found = match keeper.inspect("").await {
             Ok(locks) if locks.is_empty() => break,
-            Ok(locks) => locks.iter().map(|lock| format!("{}: {} claims", lock.name, lock.claims.len())).collect(),
+            Ok(locks) => {
+                locks.iter().map(|lock| format!("{}: {} claims", lock.name, lock.claims.len())).collect()
+            }
             Err(error) => vec![error.to_string()],
         };
         if Instant::now() > deadline {

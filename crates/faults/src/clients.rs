@@ -90,7 +90,29 @@ pub(crate) struct Client {
     recorder: Recorder,
     registers: Arc<Registers>,
     places: Places,
+    errors: Errors,
     random: StdRng,
+}
+
+/// What kept the clients of a worker from locking, the first few times.
+#[derive(Clone)]
+pub(crate) struct Errors(Arc<std::sync::Mutex<(std::fs::File, u32)>>);
+
+const NOTED: u32 = 50;
+
+impl Errors {
+    pub(crate) fn create(path: &Path) -> std::io::Result<Self> {
+        Ok(Self(Arc::new(std::sync::Mutex::new((std::fs::File::create(path)?, 0)))))
+    }
+
+    fn note(&self, error: &Error) {
+        use std::io::Write;
+        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if noted.1 < NOTED {
+            noted.1 += 1;
+            let _ = writeln!(noted.0, "{error}");
+        }
+    }
 }
 
 /// A lock that is asked for, and its claim in the history.
@@ -102,6 +124,7 @@ struct Asked {
 }
 
 impl Client {
+    #[expect(clippy::too_many_arguments, reason = "what a worker shares with its clients")]
     pub(crate) fn new(
         task: &Task,
         index: u32,
@@ -110,6 +133,7 @@ impl Client {
         recorder: &Recorder,
         registers: &Arc<Registers>,
         places: &Places,
+        errors: &Errors,
     ) -> Self {
         Self {
             number: task.process * CLIENTS_PER_PROCESS + index,
@@ -120,6 +144,7 @@ impl Client {
             recorder: recorder.clone(),
             registers: Arc::clone(registers),
             places: Arc::clone(places),
+            errors: errors.clone(),
             random: StdRng::seed_from_u64(task.seed.wrapping_add(u64::from(index))),
         }
     }
@@ -134,7 +159,8 @@ impl Client {
             match outcome {
                 Ok(Some(guard)) => self.hold(guard, &asked, &mut stop).await,
                 Ok(None) => asked.iter().for_each(|asked| asked.story.is_cancelled(now().as_nanos())),
-                Err(_) => {
+                Err(error) => {
+                    self.errors.note(&error);
                     asked.iter().for_each(|asked| asked.story.is_unknown(now().as_nanos()));
                     self.rest(100, &mut stop).await;
                 }
@@ -179,13 +205,16 @@ impl Client {
         let name = lock_name(asked[0].lock);
         match (self.kind, asked[0].demand) {
             (Kind::Several, _) => {
-                let wanted = asked.iter().map(|asked| Wanted::new(&self.keeper, lock_name(asked.lock), asked.demand));
+                let wanted =
+                    asked.iter().map(|asked| Wanted::new(&self.keeper, lock_name(asked.lock), asked.demand));
                 MultiLock::new(wanted).lock_within(PATIENCE).await
             }
             (Kind::Lease, _) => self.keeper.mutex(name).lease(self.ttl / 2).lock_within(PATIENCE).await,
             (Kind::Cancel, _) => {
                 let limit = Duration::from_micros(self.random.random_range(0..20_000));
-                tokio::time::timeout(limit, self.keeper.mutex(name).lock()).await.map_or(Ok(None), |got| got.map(Some))
+                tokio::time::timeout(limit, self.keeper.mutex(name).lock())
+                    .await
+                    .map_or(Ok(None), |got| got.map(Some))
             }
             (_, Demand::Exclusive) if self.kind == Kind::ReadWrite => {
                 self.keeper.rwlock(name).write_within(PATIENCE).await
@@ -205,7 +234,9 @@ impl Client {
             Kind::Waiter => self.random.random_range(0..2),
             Kind::Own | Kind::Cancel => 0,
             Kind::Lease => ttl_ms * 2,
-            Kind::Mutex if self.random.random_ratio(1, 6) => self.random.random_range(ttl_ms / 2..ttl_ms * 5 / 4),
+            Kind::Mutex if self.random.random_ratio(1, 6) => {
+                self.random.random_range(ttl_ms / 2..ttl_ms * 5 / 4)
+            }
             _ if self.random.random_ratio(1, 4) => self.random.random_range(50..300),
             _ => self.random.random_range(1..10),
         };
@@ -220,7 +251,10 @@ impl Client {
         };
         self.note_place(&guard, asked);
         for asked in asked {
-            let token = tokens.iter().find(|(name, _)| lock_number(name) == asked.lock).expect("a token for each lock");
+            let token = tokens
+                .iter()
+                .find(|(name, _)| lock_number(name) == asked.lock)
+                .expect("a token for each lock");
             asked.story.is_granted(at.as_nanos(), token.1.0, at.plus(valid).as_nanos());
         }
         let length = self.length();
@@ -261,9 +295,11 @@ impl Client {
         length: Duration,
         stop: &mut watch::Receiver<bool>,
     ) {
-        let token_of = |lock| tokens.iter().find(|(name, _)| lock_number(name) == lock).map_or(0, |(_, token)| token.0);
+        let token_of =
+            |lock| tokens.iter().find(|(name, _)| lock_number(name) == lock).map_or(0, |(_, token)| token.0);
         let first = &asked[0];
-        self.access(first, Verb::Begin, 0, if first.lock == MAIN { length.as_millis() as u64 } else { 0 }).await;
+        self.access(first, Verb::Begin, 0, if first.lock == MAIN { length.as_millis() as u64 } else { 0 })
+            .await;
         let (_, plain) = self.access(first, Verb::PlainRead, 0, 0).await;
         let updates = if self.kind == Kind::Waiter { 1 } else { self.random.random_range(1..24) };
         for asked in asked {
@@ -284,7 +320,13 @@ impl Client {
     }
 
     /// Holds for this time, or until the lock is lost; whether it was held, as far as one knows who does not look again.
-    async fn stay(&self, guard: &Guard, asked: &[Asked], length: Duration, stop: &mut watch::Receiver<bool>) -> bool {
+    async fn stay(
+        &self,
+        guard: &Guard,
+        asked: &[Asked],
+        length: Duration,
+        stop: &mut watch::Receiver<bool>,
+    ) -> bool {
         let end = now().plus(length);
         let step = self.ttl / 8;
         loop {
@@ -303,7 +345,9 @@ impl Client {
             }
             if end > now() {
                 let (at, valid) = (now(), guard.valid_for());
-                asked.iter().for_each(|asked| asked.story.is_renewed(at.as_nanos(), at.plus(valid).as_nanos()));
+                asked
+                    .iter()
+                    .for_each(|asked| asked.story.is_renewed(at.as_nanos(), at.plus(valid).as_nanos()));
             }
         }
     }

@@ -82,6 +82,10 @@ pub struct Arguments {
     #[arg(long, value_name = "CELL", hide = true)]
     cell: Option<String>,
 
+    /// The TTL of the claims, and so how long faults last
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
+    ttl: Duration,
+
     /// Patience of the cell
     #[arg(long, hide = true, default_value_t = 1)]
     patience: u32,
@@ -114,18 +118,20 @@ impl Arguments {
             return Ok(0);
         }
         if self.picture.is_some() && jobs.len() != 1 {
-            return Err(Error(format!("a picture is of one cell, but {} are chosen", jobs.len())));
+            return Err(Error::new(format!("a picture is of one cell, but {} are chosen", jobs.len())));
         }
         self.run_all(jobs)
     }
 
     fn run_here(&self, cell: &str) -> Result<u8> {
-        let (subject, fault) = cell.split_once(" / ").ok_or_else(|| Error(format!("no cell: {cell}")))?;
+        let (subject, fault) =
+            cell.split_once(" / ").ok_or_else(|| Error::new(format!("no cell: {cell}")))?;
         let settings = Settings {
             seed: self.seed.unwrap_or_default(),
             rounds: self.rounds,
             time: self.time,
             patience: self.patience,
+            ttl: self.ttl,
             picture: self.picture.clone(),
         };
         let record = run_cell(subject, fault.parse()?, &settings)?;
@@ -135,10 +141,13 @@ impl Arguments {
 
     fn list(&self) -> Result<()> {
         let known = results::read(&self.results)?;
-        for (subject, fault, outcome) in cells().into_iter().filter(|(subject, fault, _)| self.is_chosen(subject, *fault)) {
+        for (subject, fault, outcome) in
+            cells().into_iter().filter(|(subject, fault, _)| self.is_chosen(subject, *fault))
+        {
             let name = cell_name(subject, fault);
             let last = known.iter().rev().find(|record| record.name() == name);
-            let state = last.map_or("not run", |record| if record.surprise.is_some() { "SURPRISE" } else { "as stated" });
+            let state = last
+                .map_or("not run", |record| if record.surprise.is_some() { "SURPRISE" } else { "as stated" });
             println!("{name:<40} {:<52} {state}", outcome.to_string());
         }
         Ok(())
@@ -157,11 +166,16 @@ impl Arguments {
         let is_new = |subject: &str, fault| {
             let name = cell_name(subject, fault);
             let last = known.iter().rev().find(|record| record.name() == name);
-            self.again || self.time.is_some() || self.picture.is_some() || last.is_none_or(|record| record.surprise.is_some())
+            self.again
+                || self.time.is_some()
+                || self.picture.is_some()
+                || last.is_none_or(|record| record.surprise.is_some())
         };
         let all = cells().into_iter().map(|(subject, fault, _)| (subject, fault));
         let wanted = all.filter(|(_, fault)| (*fault == Fault::Mixed) == self.time.is_some());
-        Ok(wanted.filter(|(subject, fault)| self.is_chosen(subject, *fault) && is_new(subject, *fault)).collect())
+        Ok(wanted
+            .filter(|(subject, fault)| self.is_chosen(subject, *fault) && is_new(subject, *fault))
+            .collect())
     }
 
     fn run_all(&self, jobs: VecDeque<Job>) -> Result<u8> {
@@ -191,10 +205,14 @@ impl Arguments {
                     while let Some(((subject, fault), seed)) = next() {
                         let run = self.run_apart(subject, fault, seed);
                         let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
-                        sums.tell(&cell_name(subject, fault), seed, run.and_then(|record| {
-                            results::add(&self.results, &record)?;
-                            Ok(record)
-                        }));
+                        sums.tell(
+                            &cell_name(subject, fault),
+                            seed,
+                            run.and_then(|record| {
+                                results::add(&self.results, &record)?;
+                                Ok(record)
+                            }),
+                        );
                     }
                 });
             }
@@ -217,6 +235,7 @@ impl Arguments {
         let mut command = Command::new("/proc/self/exe");
         command.args(["--cell", &cell_name(subject, fault), "--seed", &seed.to_string()]);
         command.args(["--rounds", &self.rounds.to_string(), "--patience", &self.patience.to_string()]);
+        command.args(["--ttl", &humantime::format_duration(self.ttl).to_string()]);
         if self.time.is_some() {
             command.args(["--for", &humantime::format_duration(TURN).to_string()]);
         }
@@ -234,7 +253,11 @@ impl Arguments {
         record.ok_or_else(|| {
             let errors = String::from_utf8_lossy(&output.stderr);
             let lines: Vec<&str> = errors.lines().collect();
-            Error(format!("it ended with {}: {}", output.status, lines[lines.len().saturating_sub(4)..].join(" | ")))
+            Error::new(format!(
+                "it ended with {}: {}",
+                output.status,
+                lines[lines.len().saturating_sub(4)..].join(" | ")
+            ))
         })
     }
 }

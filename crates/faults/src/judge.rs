@@ -29,7 +29,10 @@ impl Finding {
     }
 
     pub(crate) fn late(at_ns: u64, what: &str, waited: Duration, fault: Fault) -> Self {
-        Self::liveness(at_ns, format!("{what} was not granted within {:.1} s after {fault}", waited.as_secs_f64()))
+        Self::liveness(
+            at_ns,
+            format!("{what} was not granted within {:.1} s after {fault}", waited.as_secs_f64()),
+        )
     }
 
     pub(crate) fn orphans(left: String) -> Self {
@@ -41,7 +44,8 @@ impl Finding {
 pub(crate) fn judge(history: &History, healed_at_ns: u64, bound: Duration) -> Vec<Finding> {
     let mut found = broken(history);
     // Who waits for one of several locks may rightly leave another one free.
-    let singly: History = history.events.iter().filter(|event| !SEVERAL.contains(&event.lock)).copied().collect();
+    let singly: History =
+        history.events.iter().filter(|event| !SEVERAL.contains(&event.lock)).copied().collect();
     let lively = Promises::safety().lively_within(bound).healed_at(healed_at_ns);
     let stuck = check(&singly, &lively).into_iter().filter(|violation| violation.rule() == Rule::Liveness);
     found.extend(stuck.map(|violation| Finding::found(&violation)));
@@ -69,7 +73,8 @@ pub(crate) fn surprise(outcome: Outcome, findings: &[Finding], sums: &Sums) -> O
     let Outcome::KnownBreak(stated) = outcome else {
         return findings.first().map(|finding| finding.text.clone());
     };
-    let is_meant = |finding: &&Finding| stated.covers(finding.rule) && (!finding.is_orphan || stated == Break::Stuck);
+    let is_meant =
+        |finding: &&Finding| stated.covers(finding.rule) && (!finding.is_orphan || stated == Break::Stuck);
     if let Some(other) = findings.iter().find(|finding| !is_meant(finding)) {
         return Some(other.text.clone());
     }
@@ -82,7 +87,8 @@ pub(crate) fn surprise(outcome: Outcome, findings: &[Finding], sums: &Sums) -> O
 
 /// Counts of a history: holds, holds that were lost, waits that were given up.
 pub(crate) fn counts(history: &History) -> (u64, u64, u64) {
-    let count = |is: fn(&EventKind) -> bool| history.events.iter().filter(|event| is(&event.kind)).count() as u64;
+    let count =
+        |is: fn(&EventKind) -> bool| history.events.iter().filter(|event| is(&event.kind)).count() as u64;
     (
         count(|kind| matches!(kind, EventKind::Granted { .. })),
         count(|kind| matches!(kind, EventKind::Lost)),

@@ -38,7 +38,22 @@ use std::fmt;
 
 /// What kept a run from being one, such as a server that is not installed.
 #[derive(Debug)]
-pub struct Error(pub(crate) String);
+pub struct Error(pub(crate) String, pub(crate) bool);
+
+impl Error {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into(), false)
+    }
+
+    pub(crate) fn usage(text: impl Into<String>) -> Self {
+        Self(text.into(), true)
+    }
+
+    /// Whether what was asked for cannot be.
+    pub fn is_usage(&self) -> bool {
+        self.1
+    }
+}
 
 /// What may fail.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -53,24 +68,24 @@ impl std::error::Error for Error {}
 
 impl From<String> for Error {
     fn from(text: String) -> Self {
-        Self(text)
+        Self::new(text)
     }
 }
 
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {
-        Self(error.to_string())
+        Self::new(error.to_string())
     }
 }
 
 impl From<lockkeeper::Error> for Error {
     fn from(error: lockkeeper::Error) -> Self {
-        Self(error.to_string())
+        Self(error.to_string(), !matches!(error, lockkeeper::Error::Engine { .. }))
     }
 }
 
 impl From<serde_json::Error> for Error {
     fn from(error: serde_json::Error) -> Self {
-        Self(error.to_string())
+        Self::new(error.to_string())
     }
 }

@@ -34,7 +34,8 @@ impl Network {
         if ENCRYPTED.iter().any(|sign| path.contains(sign)) {
             return None;
         }
-        let (user, hosts) = authority.rsplit_once('@').map_or((None, authority), |(user, hosts)| (Some(user), hosts));
+        let (user, hosts) =
+            authority.rsplit_once('@').map_or((None, authority), |(user, hosts)| (Some(user), hosts));
         let servers: Option<Vec<SocketAddr>> = hosts.split(',').map(|host| resolve(host, port)).collect();
         let proxies: Vec<Proxy> = servers?.into_iter().map(Proxy::start).collect();
         let hosts: Vec<String> = proxies.iter().map(|proxy| proxy.addr().to_string()).collect();
@@ -49,7 +50,8 @@ impl Network {
 }
 
 fn resolve(host: &str, port: u16) -> Option<SocketAddr> {
-    let has_port = host.parse::<SocketAddr>().is_ok() || host.rsplit_once(':').is_some_and(|(_, end)| end.parse::<u16>().is_ok());
+    let has_port = host.parse::<SocketAddr>().is_ok()
+        || host.rsplit_once(':').is_some_and(|(_, end)| end.parse::<u16>().is_ok());
     let host = if has_port { host.to_owned() } else { format!("{host}:{port}") };
     host.to_socket_addrs().ok()?.next()
 }
@@ -68,7 +70,9 @@ mod tests {
 
     #[test]
     fn where_a_proxy_cannot_be_there_is_none() {
-        for url in ["file:/tmp/locks", "rediss://host", "redis+sentinel://s1/name", "redis://127.0.0.1?ca=/a.pem"] {
+        for url in
+            ["file:/tmp/locks", "rediss://host", "redis+sentinel://s1/name", "redis://127.0.0.1?ca=/a.pem"]
+        {
             assert!(Network::in_front_of(url).is_none(), "{url}");
         }
     }

@@ -24,7 +24,9 @@ impl fmt::Display for Outcome {
             Self::Safe => f.write_str("safe"),
             Self::SafeWaits(time) => write!(f, "safe, may wait {} s", time.as_secs()),
             Self::KnownBreak(Break::Overlap) => f.write_str("known break: two holders"),
-            Self::KnownBreak(Break::Unfenced) => f.write_str("known break: lost updates without a check of tokens"),
+            Self::KnownBreak(Break::Unfenced) => {
+                f.write_str("known break: lost updates without a check of tokens")
+            }
             Self::KnownBreak(Break::Token) => f.write_str("known break: tokens go back"),
             Self::KnownBreak(Break::Stuck) => f.write_str("known break: dead claims are kept"),
         }
@@ -79,11 +81,12 @@ const TABLE: &str = include_str!("outcomes.txt");
 /// What this cell must come to; `None` if the fault does not apply to the subject.
 pub(crate) fn stated(subject: &str, fault: Fault) -> Result<Option<Outcome>> {
     let column = columns().iter().position(|name| *name == fault.to_string());
-    let column = column.ok_or_else(|| Error(format!("the table of outcomes has no column {fault}")))?;
+    let column = column.ok_or_else(|| Error::new(format!("the table of outcomes has no column {fault}")))?;
     let cells = rows().find(|(name, _)| *name == subject).map(|(_, cells)| cells);
-    let cells = cells.ok_or_else(|| Error(format!("the table of outcomes has no row {subject:?}")))?;
-    let cell = cells.get(column).ok_or_else(|| Error(format!("the row {subject:?} has no cell {fault}")))?;
-    parse(cell).ok_or_else(|| Error(format!("the row {subject:?} has a bad cell {cell:?}")))
+    let cells = cells.ok_or_else(|| Error::new(format!("the table of outcomes has no row {subject:?}")))?;
+    let cell =
+        cells.get(column).ok_or_else(|| Error::new(format!("the row {subject:?} has no cell {fault}")))?;
+    parse(cell).ok_or_else(|| Error::new(format!("the row {subject:?} has a bad cell {cell:?}")))
 }
 
 fn lines() -> impl Iterator<Item = &'static str> {
@@ -91,11 +94,17 @@ fn lines() -> impl Iterator<Item = &'static str> {
 }
 
 fn columns() -> Vec<&'static str> {
-    lines().next().and_then(|line| line.split_once('|')).map_or(Vec::new(), |(_, names)| names.split_whitespace().collect())
+    lines()
+        .next()
+        .and_then(|line| line.split_once('|'))
+        .map_or(Vec::new(), |(_, names)| names.split_whitespace().collect())
 }
 
 fn rows() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
-    lines().skip(1).filter_map(|line| line.split_once('|')).map(|(name, cells)| (name.trim(), cells.split_whitespace().collect()))
+    lines()
+        .skip(1)
+        .filter_map(|line| line.split_once('|'))
+        .map(|(name, cells)| (name.trim(), cells.split_whitespace().collect()))
 }
 
 fn parse(cell: &str) -> Option<Option<Outcome>> {

@@ -21,7 +21,7 @@ pub(crate) fn renew(page: &str, records: &[Record]) -> Result<String> {
     let mut renewed = String::new();
     let mut rest = page;
     while let Some((before, after)) = rest.split_once(BEGIN) {
-        let unfinished = || Error("a mark '<!-- faults:… -->' on the page has no end".into());
+        let unfinished = || Error::new("a mark '<!-- faults:… -->' on the page has no end");
         let (name, after) = after.split_once(CLOSE).ok_or_else(unfinished)?;
         let (_, after) = after.split_once(END).ok_or_else(unfinished)?;
         renewed += &format!("{before}{BEGIN}{name}{CLOSE}{}{END}", table(name, records)?);
@@ -37,7 +37,7 @@ fn table(name: &str, records: &[Record]) -> Result<String> {
         "engines" => Ok(engines(records)),
         "mixed" => Ok(mixed(records)),
         "surprises" => Ok(surprises(records)),
-        other => Err(Error(format!("there is no table {other:?}"))),
+        other => Err(Error::new(format!("there is no table {other:?}"))),
     }
 }
 
@@ -47,7 +47,11 @@ fn engine(subject: &str) -> &str {
 
 /// The last record of each cell, and of mixed runs all.
 fn latest(records: &[Record]) -> BTreeMap<String, &Record> {
-    records.iter().filter(|record| record.fault != Fault::Mixed).map(|record| (record.name(), record)).collect()
+    records
+        .iter()
+        .filter(|record| record.fault != Fault::Mixed)
+        .map(|record| (record.name(), record))
+        .collect()
 }
 
 fn run(records: &[Record]) -> String {
@@ -55,7 +59,9 @@ fn run(records: &[Record]) -> String {
     let of_all = |sum: fn(&Record) -> u64| grouped(records.iter().map(sum).sum());
     let all = cells().into_iter().filter(|(_, fault, _)| *fault != Fault::Mixed).count();
     let surprises = latest.values().filter(|record| record.surprise.is_some()).count();
-    let days = |by: fn(u64, u64) -> u64| records.iter().map(|record| record.unix_seconds).reduce(by).unwrap_or_default();
+    let days = |by: fn(u64, u64) -> u64| {
+        records.iter().map(|record| record.unix_seconds).reduce(by).unwrap_or_default()
+    };
     format!(
         "{} of {all} cells, **{surprises} surprises**, run {} to {}. In all {} runs: {} faults, {} holds, {} waits given up, \
          {} accesses whose token was checked, of which {} were refused.\n",
@@ -79,7 +85,9 @@ fn matrix(records: &[Record]) -> String {
     for fault in Fault::ALL.into_iter().filter(|fault| *fault != Fault::Mixed) {
         let of_engine = |name: &str| {
             let here = stated.iter().filter(|(subject, of, _)| *of == fault && engine(subject) == name);
-            let here: Vec<_> = here.map(|(subject, _, outcome)| (latest.get(&crate::record::cell_name(subject, fault)), outcome)).collect();
+            let here: Vec<_> = here
+                .map(|(subject, _, outcome)| (latest.get(&crate::record::cell_name(subject, fault)), outcome))
+                .collect();
             cell(&here)
         };
         text += &row(std::iter::once(format!("`{fault}`")).chain(ENGINES.map(of_engine)));
@@ -89,7 +97,8 @@ fn matrix(records: &[Record]) -> String {
 
 /// One engine under one fault, all its styles and topologies together.
 fn cell(runs: &[(Option<&&Record>, &Outcome)]) -> String {
-    let done: Vec<_> = runs.iter().filter_map(|(record, outcome)| record.map(|record| (*record, *outcome))).collect();
+    let done: Vec<_> =
+        runs.iter().filter_map(|(record, outcome)| record.map(|record| (*record, *outcome))).collect();
     if runs.is_empty() {
         return "–".into();
     }
@@ -118,12 +127,26 @@ fn cell(runs: &[(Option<&&Record>, &Outcome)]) -> String {
 }
 
 fn engines(records: &[Record]) -> String {
-    let header = ["engine", "runs", "faults", "holds", "lost, and told", "waits given up", "checked accesses", "refused", "lost updates with tokens", "without"];
+    let header = [
+        "engine",
+        "runs",
+        "faults",
+        "holds",
+        "lost, and told",
+        "waits given up",
+        "checked accesses",
+        "refused",
+        "lost updates with tokens",
+        "without",
+    ];
     let mut text = row(header.map(str::to_owned)) + &row(header.map(|_| "---".to_owned()));
     for name in ENGINES {
         let of: Vec<&Record> = records.iter().filter(|record| engine(&record.subject) == name).collect();
         let sum = |of_record: fn(&Record) -> u64| grouped(of.iter().map(|record| of_record(record)).sum());
-        let lost = of.iter().filter(|record| record.findings.iter().any(|text| text.contains("although tokens"))).count();
+        let lost = of
+            .iter()
+            .filter(|record| record.findings.iter().any(|text| text.contains("although tokens")))
+            .count();
         text += &row([
             name.to_owned(),
             of.len().to_string(),
@@ -170,7 +193,9 @@ fn surprises(records: &[Record]) -> String {
     let found = latest.values().copied().chain(mixed);
     let lines: Vec<String> = found
         .filter_map(|record| Some((record, record.surprise.as_ref()?)))
-        .map(|(record, text)| format!("- {}, seed {}, stated {}: {text}\n", record.name(), record.seed, record.stated))
+        .map(|(record, text)| {
+            format!("- {}, seed {}, stated {}: {text}\n", record.name(), record.seed, record.stated)
+        })
         .collect();
     if lines.is_empty() { "None.\n".into() } else { lines.concat() }
 }
@@ -217,8 +242,16 @@ mod tests {
         let page = "before\n<!-- faults:run -->\nstale text\n<!-- faults:end -->\nafter";
         let records = [record("redis", "cut", None), record("redis:plain", "cut", Some("two held"))];
         let renewed = renew(page, &records).expect("a page");
-        assert!(renewed.starts_with("before") && renewed.ends_with("after") && !renewed.contains("stale text"), "{renewed}");
-        assert!(renewed.contains("**1 surprises**") && renewed.contains("2023-11-14") && renewed.contains("2,469,134"), "{renewed}");
+        assert!(
+            renewed.starts_with("before") && renewed.ends_with("after") && !renewed.contains("stale text"),
+            "{renewed}"
+        );
+        assert!(
+            renewed.contains("**1 surprises**")
+                && renewed.contains("2023-11-14")
+                && renewed.contains("2,469,134"),
+            "{renewed}"
+        );
         assert!(renew("<!-- faults:flood -->\n<!-- faults:end -->", &records).is_err());
     }
 

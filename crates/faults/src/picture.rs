@@ -58,7 +58,12 @@ pub(crate) fn draw(run: &Run) -> String {
             );
             if until - from > 40.0 {
                 let tail = hold.token % 1_000_000;
-                let _ = writeln!(svg, "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"#fff\" font-size=\"9\">…{tail}</text>", from + 3.0, y + 12.0);
+                let _ = writeln!(
+                    svg,
+                    "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"#fff\" font-size=\"9\">…{tail}</text>",
+                    from + 3.0,
+                    y + 12.0
+                );
             }
         }
     }
@@ -67,13 +72,21 @@ pub(crate) fn draw(run: &Run) -> String {
     for event in &run.history.events {
         if let EventKind::Effect { token, accepted: false } = event.kind {
             let at = x(event.at_ns);
-            let _ = writeln!(svg, "<circle cx=\"{at:.1}\" cy=\"{:.1}\" r=\"4\" fill=\"#a03020\"><title>token {token}</title></circle>", y + 9.0);
+            let _ = writeln!(
+                svg,
+                "<circle cx=\"{at:.1}\" cy=\"{:.1}\" r=\"4\" fill=\"#a03020\"><title>token {token}</title></circle>",
+                y + 9.0
+            );
         }
     }
     let seconds = span / 1e9;
     for second in 0..=seconds as u64 {
         let at = x(first + second * 1_000_000_000);
-        let _ = writeln!(svg, "<text x=\"{at:.1}\" y=\"{:.1}\" fill=\"#888\" font-size=\"10\">{second} s</text>", height - 8.0);
+        let _ = writeln!(
+            svg,
+            "<text x=\"{at:.1}\" y=\"{:.1}\" fill=\"#888\" font-size=\"10\">{second} s</text>",
+            height - 8.0
+        );
     }
     svg + "</svg>\n"
 }
@@ -122,8 +135,13 @@ mod tests {
         claim.is_granted(1_000_000_000, 42, 3_000_000_000);
         claim.is_lost(2_000_000_000);
         claim.has_effect(2_500_000_000, 42, false);
-        let strike =
-            Strike { fault: Fault::Cut, whom: "worker 1".into(), from_ns: 10, until_ns: 20, waited: Duration::ZERO };
+        let strike = Strike {
+            fault: Fault::Cut,
+            whom: "worker 1".into(),
+            from_ns: 10,
+            until_ns: 20,
+            waited: Duration::ZERO,
+        };
         let run = Run {
             history: recorder.history(),
             strikes: vec![strike],

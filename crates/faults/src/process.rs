@@ -110,6 +110,13 @@ impl Worker {
         false
     }
 
+    /// The first error that its clients met, if any.
+    pub(crate) fn error(&self) -> String {
+        let errors = std::fs::read_to_string(self.task.history.with_extension("errors")).unwrap_or_default();
+        let first = errors.lines().next().map(|error| format!("; its first error: {error}"));
+        first.unwrap_or_default()
+    }
+
     /// What it recorded, with its end if it was killed.
     pub(crate) fn history(&self) -> io::Result<History> {
         let Ok(file) = File::open(&self.task.history) else { return Ok(History::default()) };

@@ -33,7 +33,8 @@ pub(crate) enum Verb {
     Beat,
 }
 
-const VERBS: [Verb; 6] = [Verb::Read, Verb::Write, Verb::PlainRead, Verb::PlainWrite, Verb::Begin, Verb::Beat];
+const VERBS: [Verb; 6] =
+    [Verb::Read, Verb::Write, Verb::PlainRead, Verb::PlainWrite, Verb::Begin, Verb::Beat];
 
 /// One request.
 #[derive(Debug, Clone, Copy)]
@@ -222,7 +223,8 @@ impl Resource {
     /// Waits until each of these processes has its own lock once more.
     pub(crate) fn beat(&self, processes: &[u32], after: Instant, limit: Duration) -> bool {
         let is_back = |state: &State, process| state.beats.get(process).is_some_and(|at| *at > after);
-        self.wait(limit, |state| processes.iter().all(|process| is_back(state, process)).then_some(())).is_some()
+        self.wait(limit, |state| processes.iter().all(|process| is_back(state, process)).then_some(()))
+            .is_some()
     }
 
     /// Waits until somebody uses the lock once more.

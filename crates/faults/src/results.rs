@@ -1,7 +1,7 @@
 //! The file of results: one line for each cell that was run, so that a matrix can go on where it was interrupted.
 
-use crate::record::Record;
 use crate::Result;
+use crate::record::Record;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

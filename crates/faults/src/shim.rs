@@ -23,10 +23,12 @@ impl Shim {
     pub(crate) fn build(folder: &Path) -> Result<Self> {
         let (source, library) = (folder.join("shim.c"), folder.join("shim.so"));
         fs::write(&source, SOURCE)?;
-        let compiled = Command::new("cc").args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source).output();
-        let compiled = compiled.map_err(|error| Error(format!("the clock needs a C compiler, cc: {error}")))?;
+        let compiled =
+            Command::new("cc").args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source).output();
+        let compiled =
+            compiled.map_err(|error| Error::new(format!("the clock needs a C compiler, cc: {error}")))?;
         if !compiled.status.success() {
-            return Err(Error(format!("cc: {}", String::from_utf8_lossy(&compiled.stderr))));
+            return Err(Error::new(format!("cc: {}", String::from_utf8_lossy(&compiled.stderr))));
         }
         let shim = Self { library, file: folder.join("clock") };
         shim.set(0)?;

@@ -72,7 +72,7 @@ fn mysql() -> Servers {
 impl Subject {
     pub(crate) fn find(name: &str) -> Result<&'static Self> {
         let found = SUBJECTS.iter().find(|subject| subject.name == name);
-        found.ok_or_else(|| Error(format!("there is no subject {name:?}")))
+        found.ok_or_else(|| Error::new(format!("there is no subject {name:?}")))
     }
 
     /// Its servers, started.
@@ -108,7 +108,8 @@ impl Servers {
             Self::Folder(_, folder) => format!("file:{}/locks", folder.path().display()),
             Self::Redis(redis) => redis.url(),
             Self::Nodes(nodes) => {
-                let hosts: Vec<String> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+                let hosts: Vec<String> =
+                    nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
                 format!("redlock://{}", hosts.join(","))
             }
             Self::Sentinel(sentinel) => sentinel.url(),

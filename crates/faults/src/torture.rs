@@ -100,14 +100,18 @@ impl Torture {
             Ok::<_, Error>(seen)
         })?;
         if !abilities.across_processes {
-            return Err(Error(format!("{} is for the tasks of one process: there is nothing to test", abilities.engine)));
+            return Err(Error::usage(format!(
+                "{} is for the tasks of one process: there is nothing to test",
+                abilities.engine
+            )));
         }
         // A session's server may give a longer one.
         self.ttl = self.ttl.max(ttl);
         let has_network = Network::in_front_of(&self.url).is_some();
         let applies = |fault: &Fault| has_network || !OF_NETWORKS.contains(fault);
-        if let Some(fault) = self.only.iter().find(|fault| !Self::faults().contains(fault) || !applies(fault)) {
-            return Err(Error(format!("{fault} cannot be let loose on this engine")));
+        if let Some(fault) = self.only.iter().find(|fault| !Self::faults().contains(fault) || !applies(fault))
+        {
+            return Err(Error::usage(format!("{fault} cannot be let loose on this engine")));
         }
         let is_wanted = |fault: &Fault| self.only.is_empty() || self.only.contains(fault);
         let faults = Self::faults().into_iter().filter(applies).filter(is_wanted).collect();
@@ -116,6 +120,11 @@ impl Torture {
 }
 
 impl Prepared {
+    /// The TTL of the claims.
+    pub fn ttl(&self) -> Duration {
+        self.torture.ttl
+    }
+
     /// Lets one fault loose, in a namespace of its own, and waits until nothing is left of it.
     ///
     /// # Errors

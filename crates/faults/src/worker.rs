@@ -1,6 +1,6 @@
 //! A worker: a process of its own that uses the public API, and records what it sees.
 
-use crate::clients::{Client, Kind, Registers};
+use crate::clients::{Client, Errors, Kind, Registers};
 use lockkeeper::Connect;
 use lockkeeper_conformance::history::Recorder;
 use lockkeeper_core::engine::Clock;
@@ -86,11 +86,13 @@ async fn run(task: Task, stop: watch::Receiver<bool>) {
     let recorder = Recorder::mirrored_to(File::create(&task.history).expect("a file for the history"));
     let registers = Arc::new(Registers::connect(&task.resource).await.expect("the resource"));
     let places = Places::default();
+    let errors = Errors::create(&task.history.with_extension("errors")).expect("a file for errors");
     if keeper.abilities().fair {
         tokio::spawn(look(keeper.clone(), places.clone()));
     }
     let clients = task.clients.iter().enumerate().map(|(index, kind)| {
-        let client = Client::new(&task, index as u32, *kind, &keeper, &recorder, &registers, &places);
+        let client =
+            Client::new(&task, index as u32, *kind, &keeper, &recorder, &registers, &places, &errors);
         tokio::spawn(client.run(stop.clone()))
     });
     let clients: Vec<_> = clients.collect();

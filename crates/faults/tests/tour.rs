@@ -3,6 +3,7 @@
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockkeeper_faults::{Fault, Settings, run_cell};
 use std::process::ExitCode;
+use std::time::Duration;
 
 fn main() -> ExitCode {
     lockkeeper_faults::answer();
@@ -17,7 +18,7 @@ fn main() -> ExitCode {
 fn stands(subject: &'static str, fault: Fault) -> Result<(), Failed> {
     let mut settings = Settings::default();
     // Other tests run beside: what a busy machine delays is no fault of the locks.
-    (settings.rounds, settings.patience) = (1, 4);
+    (settings.rounds, settings.patience, settings.ttl) = (1, 4, Duration::from_secs(4));
     println!("{subject} / {fault}: seed {}", settings.seed);
     let record = run_cell(subject, fault, &settings).map_err(|error| error.to_string())?;
     match record.surprise {
