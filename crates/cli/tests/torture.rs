@@ -13,7 +13,11 @@ fn what_held_is_said_in_words() {
     let output = place.output(["torture", "--only", "kill", "--rounds", "1", "--seed", "5"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
-    for words in ["file queue, TTL 2s, seed 5: 1 faults; its network", "held   kill: a process was killed", "Every promise held"] {
+    for words in [
+        "file queue, TTL 2s, seed 5: 1 faults; its network",
+        "held   kill: a process was killed",
+        "Every promise held",
+    ] {
         assert!(text.contains(words), "{words} is missing in\n{text}");
     }
 }

@@ -85,15 +85,32 @@ pub(crate) fn surprise(outcome: Outcome, findings: &[Finding], sums: &Sums) -> O
     (!is_seen).then(|| "the documented break did not happen".to_owned())
 }
 
-/// Counts of a history: holds, holds that were lost, waits that were given up.
-pub(crate) fn counts(history: &History) -> (u64, u64, u64) {
-    let count =
-        |is: fn(&EventKind) -> bool| history.events.iter().filter(|event| is(&event.kind)).count() as u64;
-    (
-        count(|kind| matches!(kind, EventKind::Granted { .. })),
-        count(|kind| matches!(kind, EventKind::Lost)),
-        count(|kind| matches!(kind, EventKind::Cancelled)),
-    )
+/// What is counted in a history.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) holds: u64,
+    /// Holds that were lost.
+    pub(crate) lost: u64,
+    /// Claims whose place was seen while they waited.
+    pub(crate) placed: u64,
+    /// Waits that were given up.
+    pub(crate) cancelled: u64,
+}
+
+impl Counts {
+    pub(crate) fn of(history: &History) -> Self {
+        let mut counts = Self::default();
+        for event in &history.events {
+            match event.kind {
+                EventKind::Granted { .. } => counts.holds += 1,
+                EventKind::Lost => counts.lost += 1,
+                EventKind::Queued => counts.placed += 1,
+                EventKind::Cancelled => counts.cancelled += 1,
+                _ => {}
+            }
+        }
+        counts
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The network of one worker: a proxy in front of every server that its URL names.
 
 use lockkeeper_testkit::Proxy;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
 
 /// The ports that servers have unless a URL says otherwise, of the engines whose URLs may name a proxy instead.
 const PORTS: [(&str, u16); 8] = [
@@ -16,6 +17,9 @@ const PORTS: [(&str, u16); 8] = [
 ];
 /// What a URL has if the servers' names are checked: a proxy on this machine would not do.
 const ENCRYPTED: [&str; 6] = ["tls", "ca=", "sslmode=verify", "ssl-mode=verify", "sslrootcert=", "ssl-ca="];
+
+/// How long one of the addresses of a name may take to accept a connection.
+const CONNECT: Duration = Duration::from_secs(2);
 
 /// Proxies that carry what a worker sends and gets.
 #[derive(Debug)]
@@ -53,7 +57,11 @@ fn resolve(host: &str, port: u16) -> Option<SocketAddr> {
     let has_port = host.parse::<SocketAddr>().is_ok()
         || host.rsplit_once(':').is_some_and(|(_, end)| end.parse::<u16>().is_ok());
     let host = if has_port { host.to_owned() } else { format!("{host}:{port}") };
-    host.to_socket_addrs().ok()?.next()
+    let addresses: Vec<SocketAddr> = host.to_socket_addrs().ok()?.collect();
+    let listens = |address: &&SocketAddr| TcpStream::connect_timeout(address, CONNECT).is_ok();
+    // Only if there is a choice: a server may count connections that say nothing.
+    let found = if addresses.len() > 1 { addresses.iter().find(listens) } else { None };
+    found.or(addresses.first()).copied()
 }
 
 #[cfg(test)]

@@ -62,6 +62,9 @@ pub struct Record {
     pub holds: u64,
     /// Holds that were lost, and whose holder was told.
     pub lost: u64,
+    /// Claims whose place in a fair queue was seen while they waited, and which nobody may overtake.
+    #[serde(default)]
+    pub placed: u64,
     /// Waits that were given up.
     pub cancelled: u64,
     /// Accesses to the resource whose token was checked.
@@ -143,7 +146,7 @@ pub(crate) fn cell_name(subject: &str, fault: Fault) -> String {
 
 impl Record {
     pub(crate) fn of(subject: &str, plan: &Plan<'_>, run: &Run) -> Self {
-        let (holds, lost, cancelled) = judge::counts(&run.history);
+        let counts = judge::Counts::of(&run.history);
         let waited = run.strikes.iter().map(|strike| strike.waited).max().unwrap_or_default();
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Self {
@@ -154,9 +157,10 @@ impl Record {
             findings: run.findings.iter().take(TOLD).map(|finding| finding.text.clone()).collect(),
             seed: plan.seed,
             strikes: run.strikes.len() as u64,
-            holds,
-            lost,
-            cancelled,
+            holds: counts.holds,
+            lost: counts.lost,
+            placed: counts.placed,
+            cancelled: counts.cancelled,
             checked: run.sums.checked,
             refused: run.sums.refused,
             unfenced: run.sums.unfenced,
