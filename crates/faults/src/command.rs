@@ -38,6 +38,10 @@ pub struct Arguments {
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
 
+    /// Leave out cells whose name contains TEXT (may be repeated)
+    #[arg(long, value_name = "TEXT")]
+    skip: Vec<String>,
+
     /// List the cells with their stated outcomes, and what is known of them
     #[arg(long)]
     list: bool,
@@ -126,6 +130,8 @@ impl Arguments {
     fn run_here(&self, cell: &str) -> Result<u8> {
         let (subject, fault) =
             cell.split_once(" / ").ok_or_else(|| Error::new(format!("no cell: {cell}")))?;
+        // It ends with the matrix that started it, and its servers and workers with it.
+        let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
         let settings = Settings {
             seed: self.seed.unwrap_or_default(),
             rounds: self.rounds,
@@ -155,7 +161,8 @@ impl Arguments {
 
     fn is_chosen(&self, subject: &str, fault: Fault) -> bool {
         let name = cell_name(subject, fault);
-        self.only.is_empty() || self.only.iter().any(|text| name.contains(text.as_str()))
+        let has = |text: &String| name.contains(text.as_str());
+        (self.only.is_empty() || self.only.iter().any(has)) && !self.skip.iter().any(has)
     }
 
     fn chosen(&self) -> Result<VecDeque<Job>> {
