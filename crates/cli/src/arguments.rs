@@ -6,6 +6,8 @@ use crate::commands::bench;
 use crate::commands::mcp;
 #[cfg(feature = "serve")]
 use crate::commands::serve;
+#[cfg(feature = "torture")]
+use crate::commands::torture;
 use crate::commands::{
     acquire, completions, elect, engines, evict, ls, man, release, renew, run, schema, show, watch,
 };
@@ -219,6 +221,8 @@ pub(crate) enum Verb {
     Engines(engines::Engines),
     #[cfg(feature = "bench")]
     Bench(Box<bench::Bench>),
+    #[cfg(feature = "torture")]
+    Torture(torture::Torture),
     #[cfg(feature = "serve")]
     Serve(Box<serve::Serve>),
     #[cfg(feature = "mcp")]

@@ -18,6 +18,8 @@ pub(crate) mod schema;
 #[cfg(feature = "serve")]
 pub(crate) mod serve;
 pub(crate) mod show;
+#[cfg(feature = "torture")]
+pub(crate) mod torture;
 pub(crate) mod watch;
 
 use crate::arguments::{Arguments, Verb};
@@ -43,6 +45,8 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Verb::Engines(engines) => engines.run(&options),
         #[cfg(feature = "bench")]
         Verb::Bench(bench) => bench.run(&options),
+        #[cfg(feature = "torture")]
+        Verb::Torture(torture) => torture.run(&options),
         #[cfg(feature = "serve")]
         Verb::Serve(serve) => serve.run(&options),
         #[cfg(feature = "mcp")]

@@ -22,6 +22,9 @@ fn main() {
         // It fails only if the scheme is taken, and it is not.
         let _ = lockkeeper::register(scheme, lockkeeper_client::connect);
     }
+    // A worker is this program, started again by torture.
+    #[cfg(feature = "torture")]
+    lockkeeper_faults::answer();
     complete::answer();
     let status = match arguments::parse() {
         Ok(arguments) => exit::report(commands::run(arguments)),

@@ -5,7 +5,7 @@ mod support;
 use std::collections::BTreeSet;
 use support::Place;
 
-const VERBS: [&str; 16] = [
+const VERBS: [&str; 17] = [
     "run",
     "elect",
     "acquire",
@@ -17,6 +17,7 @@ const VERBS: [&str; 16] = [
     "evict",
     "engines",
     "bench",
+    "torture",
     "serve",
     "mcp",
     "schema",

@@ -1,0 +1,131 @@
+//! `lockkeeper torture`: lets faults loose on an engine, to see whether its locks can be trusted.
+
+use crate::arguments::EngineOptions;
+use crate::exit::{Failure, NOTHING_DONE, Outcome, SUCCESS, UNAVAILABLE, USAGE};
+use crate::output::{self, Reader};
+use clap::Args;
+use lockkeeper_faults::Fault;
+use lockkeeper_faults::torture::{Torture as Settings, Verdict};
+use serde::Serialize;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  lockkeeper torture --engine redis://10.0.0.7           every fault, some three minutes
+  lockkeeper torture --engine etcd://a,b,c --only cut    one of them
+  lockkeeper torture --ttl 10s --rounds 5 --json         with the TTL you use
+
+Faults: pause, kill and block strike processes; cancels gives up waits; cut, cut-requests, cut-replies,
+delay, reset, half-open and half-open-clients strike the network, by a proxy on this machine.
+
+Exit status:
+  0   every promise held
+  1   one did not
+  64  wrong usage, or a fault that cannot be let loose on this engine
+  69  the engine is not reachable";
+
+/// Let faults loose on an engine, and see whether its locks hold
+///
+/// Starts processes that lock, stops and kills them in the middle of their holds, cuts their network, and judges what they
+/// saw: never two holders, tokens that grow, each lost hold told in time, nobody forgotten, nothing left behind. Uses names of
+/// its own, and does nothing to the engine's servers.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Torture {
+    /// Only this fault (may be repeated)
+    #[arg(long, value_name = "FAULT")]
+    only: Vec<Fault>,
+    /// Let each fault strike N times
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Decide by N when and whom the faults strike [default: random, and printed]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Report {
+    engine: &'static str,
+    style: &'static str,
+    ttl_seconds: f64,
+    seed: u64,
+    held: bool,
+    faults: Vec<Verdict>,
+}
+
+impl Torture {
+    /// Runs the faults one after the other, each in a namespace of its own.
+    pub(crate) fn run(self, options: &EngineOptions) -> Outcome {
+        if options.namespace.is_some() && std::env::var_os("LOCKKEEPER_NAMESPACE").is_none() {
+            return Err(Failure::usage("torture has a namespace of its own"));
+        }
+        let url = options.url()?.map_or_else(lockkeeper::default_url, str::to_owned);
+        let mut settings = Settings::of(url).rounds(self.rounds).only(self.only.clone());
+        settings = self.seed.into_iter().fold(settings, Settings::seed);
+        settings = options.ttl.into_iter().fold(settings, Settings::ttl);
+        let seed = settings.chosen_seed();
+        let failed = |error: lockkeeper_faults::Error| {
+            Failure::new(if error.is_usage() { USAGE } else { UNAVAILABLE }, error.to_string())
+        };
+        let prepared = settings.prepare().map_err(failed)?;
+        let (engine, style, ttl) = (prepared.abilities.engine, prepared.abilities.style, prepared.ttl());
+        self.say(&introduction(engine, style, ttl, seed, prepared.faults.len(), prepared.has_network))?;
+        let mut faults = Vec::new();
+        for fault in &prepared.faults {
+            let verdict = prepared.run(*fault).map_err(failed)?;
+            let sign = if verdict.held { "held  " } else { "BROKEN" };
+            faults.push(verdict);
+            let words = &faults[faults.len() - 1].words;
+            if self.say(&format!("{sign} {fault}: {words}\n"))? == Reader::Gone {
+                break;
+            }
+        }
+        let held = faults.iter().all(|verdict| verdict.held);
+        self.say(&conclusion(&faults))?;
+        if self.json {
+            let ttl_seconds = ttl.as_secs_f64();
+            output::print_json(&Report { engine, style, ttl_seconds, seed, held, faults })?;
+        }
+        Ok(if held { SUCCESS } else { NOTHING_DONE })
+    }
+
+    /// For people, as it comes.
+    fn say(&self, text: &str) -> Result<Reader, Failure> {
+        if self.json { Ok(Reader::There) } else { output::print(text) }
+    }
+}
+
+fn introduction(
+    engine: &str,
+    style: &str,
+    ttl: Duration,
+    seed: u64,
+    faults: usize,
+    has_network: bool,
+) -> String {
+    let without =
+        if has_network { "" } else { "; its network cannot be reached by a proxy, and is left alone" };
+    format!("{engine} {style}, TTL {ttl:?}, seed {seed}: {faults} faults{without}\n")
+}
+
+fn conclusion(faults: &[Verdict]) -> String {
+    let sum = |of: fn(&Verdict) -> u64| faults.iter().map(of).sum::<u64>();
+    let broken = faults.iter().filter(|verdict| !verdict.held).count();
+    let held = if broken == 0 {
+        "Every promise held".to_owned()
+    } else {
+        format!("{broken} faults broke a promise")
+    };
+    format!(
+        "{held}: {} faults struck {} times during {} holds. Of {} updates without a check of tokens {} were lost, with it none.\n",
+        faults.len(),
+        sum(|verdict| verdict.record.strikes),
+        sum(|verdict| verdict.record.holds),
+        sum(|verdict| verdict.record.unfenced),
+        sum(|verdict| verdict.record.lost_unfenced),
+    )
+}

@@ -1,0 +1,492 @@
+//! One cell: workers on an engine, one kind of fault again and again, and what came of it.
+
+use crate::clients::{Kind, MAIN};
+use crate::fault::{Fault, OF_CLIENTS, OF_NETWORKS};
+use crate::judge::{self, Finding};
+use crate::outcome::{Break, Outcome, SOON};
+use crate::process::Worker;
+use crate::resource::{CLIENTS_PER_PROCESS, Resource, Sums};
+use crate::shim::Shim;
+use crate::subject::Servers;
+use crate::worker::Task;
+use crate::{Error, Result};
+use lockkeeper::{Abilities, Connect};
+use lockkeeper_conformance::history::History;
+use lockkeeper_core::engine::Clock;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const PROCESSES: u32 = 3;
+/// So as to have 2,000 of them.
+const WAITING_PROCESSES: u32 = 4;
+const WAITERS: usize = 500;
+/// How long they wait and hold in turn.
+const WAITING: Duration = Duration::from_secs(10);
+const CANCELLERS: usize = 12;
+const START: Duration = Duration::from_secs(90);
+/// How long the workers go on after the last fault.
+const QUIET: Duration = Duration::from_millis(1500);
+/// How long to look for what was left behind, after the TTL.
+const ORPHANS: Duration = Duration::from_secs(20);
+
+/// What to run.
+pub(crate) struct Plan<'a> {
+    /// The engine, as its users reach it.
+    pub(crate) url: String,
+    pub(crate) namespace: String,
+    pub(crate) ttl: Duration,
+    /// Its servers, if faults may strike them.
+    pub(crate) servers: Option<&'a Servers>,
+    pub(crate) fault: Fault,
+    /// What `mixed` chooses from.
+    pub(crate) mixture: Vec<Fault>,
+    pub(crate) outcome: Outcome,
+    pub(crate) seed: u64,
+    /// How often it strikes; for a known break, at most.
+    pub(crate) rounds: u32,
+    /// Strikes for this time instead.
+    pub(crate) time: Option<Duration>,
+    /// How many times longer than usual recoveries may take: a test on a busy machine is patient.
+    pub(crate) patience: u32,
+}
+
+/// One fault, as it happened.
+#[derive(Debug, Clone)]
+pub(crate) struct Strike {
+    pub(crate) fault: Fault,
+    pub(crate) whom: String,
+    pub(crate) from_ns: u64,
+    pub(crate) until_ns: u64,
+    /// How long it took afterwards until everybody was served again.
+    pub(crate) waited: Duration,
+}
+
+/// What came of a cell.
+pub(crate) struct Run {
+    pub(crate) history: History,
+    pub(crate) strikes: Vec<Strike>,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) sums: Sums,
+    pub(crate) seconds: f64,
+}
+
+struct Stage<'a> {
+    plan: &'a Plan<'a>,
+    folder: TempDir,
+    resource: Resource,
+    abilities: Abilities,
+    workers: Vec<Worker>,
+    /// Those that were killed.
+    dead: Vec<Worker>,
+    random: StdRng,
+    shim: Option<Shim>,
+    environment: Vec<(String, String)>,
+    strikes: Vec<Strike>,
+    findings: Vec<Finding>,
+    ahead: i64,
+}
+
+/// Runs the cell.
+pub(crate) fn run(plan: &Plan<'_>) -> Result<Run> {
+    let started = Instant::now();
+    let folder = TempDir::with_prefix("lockkeeper-faults-")?;
+    let resource = Resource::listen(&folder.path().join("resource"))?;
+    let (shim, environment) = match plan.fault {
+        Fault::ClientClock => {
+            let shim = Shim::build(folder.path())?;
+            (Some(shim.clone()), shim.environment())
+        }
+        fault if fault.sets_server_clock() => (
+            Some(Shim::inherited().ok_or_else(|| Error::new("servers were started without the clock"))?),
+            Vec::new(),
+        ),
+        _ => (None, Vec::new()),
+    };
+    let abilities = abilities(plan)?;
+    let random = StdRng::seed_from_u64(plan.seed);
+    let (workers, dead, strikes, findings) = Default::default();
+    let mut stage = Stage {
+        plan,
+        folder,
+        resource,
+        abilities,
+        workers,
+        dead,
+        random,
+        shim,
+        environment,
+        strikes,
+        findings,
+        ahead: 0,
+    };
+    stage.open()?;
+    stage.strike_all()?;
+    let history = stage.close()?;
+    stage.findings.extend(judge::judge(
+        &history,
+        stage.strikes.last().map_or(0, |strike| strike.until_ns),
+        stage.bound(),
+    ));
+    let sums = stage.resource.sums();
+    stage.findings.extend(judge::of_resource(&sums));
+    let Stage { strikes, mut findings, .. } = stage;
+    findings.sort_by_key(|finding| finding.at_ns);
+    Ok(Run { history, strikes, findings, sums, seconds: started.elapsed().as_secs_f64() })
+}
+
+impl Stage<'_> {
+    fn bound(&self) -> Duration {
+        let bound = match self.plan.outcome {
+            Outcome::Safe => SOON,
+            Outcome::SafeWaits(time) => time.max(SOON),
+            // To see that it is stuck takes no longer than that.
+            Outcome::KnownBreak(Break::Stuck) => SOON,
+            Outcome::KnownBreak(_) => SOON * 4,
+        };
+        bound * self.plan.patience
+    }
+
+    fn open(&mut self) -> Result<()> {
+        let processes = if self.plan.fault == Fault::Waiters { WAITING_PROCESSES } else { PROCESSES };
+        for _ in 0..processes {
+            self.add_worker()?;
+        }
+        let started = Instant::now();
+        for worker in &self.workers {
+            if !worker.is_ready_within(START * self.plan.patience) {
+                return Err(Error::new(format!("a worker could not connect in time")));
+            }
+        }
+        if !self.resource.beat(&self.numbers(), started, START * self.plan.patience) {
+            let errors: String = self.workers.iter().map(Worker::error).collect();
+            return Err(Error::new(format!("a worker did not get its own lock, before any fault{errors}")));
+        }
+        Ok(())
+    }
+
+    fn numbers(&self) -> Vec<u32> {
+        self.workers.iter().map(|worker| worker.task.process).collect()
+    }
+
+    fn add_worker(&mut self) -> Result<()> {
+        let process = 1 + (self.workers.len() + self.dead.len()) as u32;
+        let task = Task {
+            url: self.plan.url.clone(),
+            namespace: self.plan.namespace.clone(),
+            ttl_ms: self.plan.ttl.as_millis() as u64,
+            process,
+            seed: self.random.random(),
+            history: self.path(&format!("history-{process}")),
+            resource: self.path("resource"),
+            clients: clients(self.plan.fault, self.abilities),
+        };
+        self.workers.push(Worker::start(task, &self.environment)?);
+        Ok(())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn strike_all(&mut self) -> Result<()> {
+        let started = Instant::now();
+        let mut round = 0;
+        while self.plan.time.map_or(round < self.plan.rounds, |time| started.elapsed() < time) {
+            round += 1;
+            let fault = match self.plan.fault {
+                Fault::Mixed => *self
+                    .plan
+                    .mixture
+                    .choose(&mut self.random)
+                    .ok_or_else(|| Error::new("no fault applies"))?,
+                fault => fault,
+            };
+            self.strike(fault)?;
+            if self.is_broken_as_stated()? {
+                break;
+            }
+        }
+        thread::sleep(QUIET);
+        Ok(())
+    }
+
+    /// Whether there is nothing more to wait for.
+    fn is_broken_as_stated(&self) -> Result<bool> {
+        let Outcome::KnownBreak(stated) = self.plan.outcome else { return Ok(false) };
+        Ok(match stated.rule() {
+            None => self.resource.sums().lost_unfenced > 0,
+            Some(rule) => {
+                let history = self.recorded()?;
+                let found = judge::broken(&history);
+                found.iter().chain(&self.findings).any(|finding| finding.rule == rule)
+            }
+        })
+    }
+
+    /// Strikes once, and waits until everybody is served again.
+    fn strike(&mut self, fault: Fault) -> Result<()> {
+        let victim = self.victim();
+        thread::sleep(Duration::from_millis(self.random.random_range(0..100)));
+        let everybody = self.random.random_ratio(1, 3);
+        let whom = match fault {
+            _ if OF_NETWORKS.contains(&fault) && everybody => "every worker".to_owned(),
+            _ if OF_NETWORKS.contains(&fault) || OF_CLIENTS.contains(&fault) || fault == Fault::Unfenced => {
+                format!("worker {}", self.workers[victim].task.process)
+            }
+            _ => String::new(),
+        };
+        let from_ns = Clock::Boot.now().as_nanos();
+        let chosen = if everybody { None } else { Some(victim) };
+        match fault {
+            Fault::Pause | Fault::Unfenced => {
+                self.workers[victim].pause();
+                self.let_pass();
+                self.workers[victim].resume();
+            }
+            Fault::Kill => {
+                self.workers[victim].kill();
+                let killed = self.workers.remove(victim);
+                self.dead.push(killed);
+                self.add_worker()?;
+            }
+            Fault::Block => {
+                let time = self.time();
+                self.workers[victim].block(time);
+                thread::sleep(time);
+            }
+            Fault::Cancels => thread::sleep(self.time() * 2),
+            Fault::Waiters => thread::sleep(WAITING),
+            Fault::ClientClock => {
+                for seconds in [3600, -3600, 0] {
+                    self.set_clock(seconds)?;
+                    self.let_pass();
+                }
+            }
+            Fault::ClockForward | Fault::ClockBack => self.move_server_clock(fault, victim)?,
+            fault if OF_NETWORKS.contains(&fault) => self.strike_network(fault, chosen),
+            fault => self.strike_servers(fault)?,
+        }
+        let until_ns = Clock::Boot.now().as_nanos();
+        let (healed, limit) = (Instant::now(), self.bound() + SOON);
+        let is_used = self.resource.is_used(MAIN, healed, limit);
+        let is_back = self.resource.beat(&self.numbers(), healed, limit);
+        let waited = healed.elapsed();
+        if !is_used || !is_back || waited > self.bound() {
+            let what = if is_used { "a worker's own lock" } else { "the main lock" };
+            let mut late = Finding::late(until_ns, what, waited, fault);
+            late.text.extend(self.workers.iter().map(Worker::error));
+            self.findings.push(late);
+        }
+        self.strikes.push(Strike { fault, whom, from_ns, until_ns, waited });
+        Ok(())
+    }
+
+    /// The worker that is in the middle of a hold, as far as there is one.
+    fn victim(&mut self) -> usize {
+        let holder = self.resource.long_hold(self.plan.ttl * 4).map(|hold| hold.client / CLIENTS_PER_PROCESS);
+        let found = self.workers.iter().position(|worker| Some(worker.task.process) == holder);
+        found.unwrap_or_else(|| self.random.random_range(0..self.workers.len()))
+    }
+
+    /// Longer than the TTL.
+    fn time(&mut self) -> Duration {
+        self.plan.ttl.mul_f64(self.random.random_range(1.2..1.8))
+    }
+
+    fn let_pass(&mut self) {
+        thread::sleep(self.time());
+    }
+
+    fn strike_network(&mut self, fault: Fault, victim: Option<usize>) {
+        let time = self.time();
+        let delay = Duration::from_millis(self.random.random_range(50..300));
+        let pauses: Vec<Duration> =
+            (0..3).map(|_| Duration::from_millis(self.random.random_range(1..300))).collect();
+        let chosen =
+            self.workers.iter().enumerate().filter(|(index, _)| victim.is_none_or(|victim| victim == *index));
+        let networks: Vec<_> = chosen.filter_map(|(_, worker)| worker.network.as_ref()).collect();
+        for network in &networks {
+            network.each(|proxy| match fault {
+                Fault::Cut => proxy.cut(),
+                Fault::CutRequests => proxy.cut_requests(),
+                Fault::CutReplies => proxy.cut_replies(),
+                Fault::Delay => proxy.delay(delay),
+                Fault::HalfOpen => proxy.half_open(),
+                Fault::HalfOpenClients => proxy.half_open_for_clients(),
+                _ => proxy.reset(),
+            });
+        }
+        match fault {
+            Fault::Reset => {
+                for pause in pauses {
+                    thread::sleep(pause);
+                    networks.iter().for_each(|network| network.each(lockkeeper_testkit::Proxy::reset));
+                }
+            }
+            Fault::HalfOpen | Fault::HalfOpenClients => {}
+            _ => thread::sleep(time),
+        }
+        networks.iter().for_each(|network| network.each(lockkeeper_testkit::Proxy::heal));
+    }
+
+    fn strike_servers(&mut self, fault: Fault) -> Result<()> {
+        let servers =
+            self.plan.servers.ok_or_else(|| Error::new(format!("{fault} needs servers of our own")))?;
+        let time = self.time();
+        let moment = Duration::from_millis(self.random.random_range(0..400));
+        let mut all = servers.all();
+        match fault {
+            Fault::ServerPause => {
+                all.iter().for_each(|server| server.pause());
+                thread::sleep(time);
+                all.iter().for_each(|server| server.resume());
+            }
+            Fault::ServerKill | Fault::ServerStop => {
+                let end = if fault == Fault::ServerKill {
+                    lockkeeper_testkit::Server::kill
+                } else {
+                    lockkeeper_testkit::Server::stop
+                };
+                all.iter().for_each(|server| end(server));
+                thread::sleep(moment);
+                servers.restart(&all);
+            }
+            Fault::NodesKill | Fault::NodesForget => {
+                let majority = all.len() / 2 + 1;
+                let count = if fault == Fault::NodesKill { all.len() - majority } else { majority };
+                while all.len() > count {
+                    all.swap_remove(self.random.random_range(0..all.len()));
+                }
+                all.iter().for_each(|server| server.kill());
+                thread::sleep(if fault == Fault::NodesKill { time } else { Duration::ZERO });
+                servers.restart(&all);
+            }
+            Fault::LeaderKill | Fault::LeaderPause | Fault::Failover => {
+                let leader = servers.leader().ok_or_else(|| Error::new("there is no leader"))?;
+                match fault {
+                    Fault::LeaderPause => leader.pause(),
+                    _ => leader.kill(),
+                }
+                thread::sleep(time);
+                match fault {
+                    Fault::LeaderPause => leader.resume(),
+                    Fault::Failover if !servers.is_replaced(leader) => {
+                        return Err(Error::new("no replica took the master's place"));
+                    }
+                    _ => leader.restart(),
+                }
+            }
+            _ => return Err(Error::new(format!("{fault} is not done to servers"))),
+        }
+        Ok(())
+    }
+
+    fn set_clock(&mut self, seconds: i64) -> Result<()> {
+        self.ahead = seconds;
+        self.shim.as_ref().map_or(Ok(()), |shim| shim.set(seconds))
+    }
+
+    /// Backwards, a holder is killed besides: what the server keeps for too long is a dead claim.
+    fn move_server_clock(&mut self, fault: Fault, victim: usize) -> Result<()> {
+        let step = if fault == Fault::ClockForward { 3600 } else { -3600 };
+        self.set_clock(self.ahead + step)?;
+        if fault == Fault::ClockBack {
+            self.workers[victim].kill();
+            let killed = self.workers.remove(victim);
+            self.dead.push(killed);
+            self.add_worker()?;
+        } else {
+            self.let_pass();
+        }
+        Ok(())
+    }
+
+    /// Ends the workers, and looks for what they left behind.
+    fn close(&mut self) -> Result<History> {
+        let deadline = Instant::now() + self.bound() + ORPHANS;
+        self.workers.iter_mut().for_each(Worker::ask_to_stop);
+        for worker in &mut self.workers {
+            if !worker.ends_by(deadline) {
+                let number = worker.task.process;
+                self.findings.push(Finding::liveness(
+                    Clock::Boot.now().as_nanos(),
+                    format!("worker {number} did not end well"),
+                ));
+            }
+        }
+        if let Some(left) = runtime()?.block_on(left_behind(self.plan))? {
+            self.findings.push(Finding::orphans(left));
+        }
+        self.recorded()
+    }
+
+    fn recorded(&self) -> Result<History> {
+        let mut parts = vec![self.resource.recorder().history()];
+        for worker in self.workers.iter().chain(&self.dead) {
+            parts.push(worker.history()?);
+        }
+        Ok(History::merge(parts))
+    }
+}
+
+/// The clients of each worker.
+fn clients(fault: Fault, abilities: Abilities) -> Vec<Kind> {
+    let mut clients = vec![Kind::Own];
+    if fault == Fault::Waiters {
+        clients.extend([Kind::Waiter; WAITERS]);
+        return clients;
+    }
+    clients.extend([Kind::Mutex, Kind::Mutex, Kind::Several, Kind::Lease, Kind::Cancel]);
+    if fault == Fault::Cancels {
+        clients.extend([Kind::Cancel; CANCELLERS]);
+    }
+    if abilities.shared {
+        clients.extend([Kind::ReadWrite, Kind::ReadWrite]);
+    }
+    if abilities.permits {
+        clients.extend([Kind::Permits, Kind::Permits]);
+    }
+    clients
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+/// What the engine and style can do; connects, so that what a style needs is made once.
+fn abilities(plan: &Plan<'_>) -> Result<Abilities> {
+    let connect = Connect::to(&plan.url).namespace(&plan.namespace).ttl(plan.ttl).retry_for(START);
+    runtime()?.block_on(async {
+        let keeper = connect.connect().await?;
+        let abilities = keeper.abilities();
+        keeper.close().await;
+        Ok(abilities)
+    })
+}
+
+/// What is still claimed when the workers have ended and the TTL is over.
+async fn left_behind(plan: &Plan<'_>) -> Result<Option<String>> {
+    let connect = Connect::to(&plan.url).namespace(&plan.namespace).ttl(plan.ttl).retry_for(START);
+    let keeper = connect.connect().await?;
+    let deadline = Instant::now() + plan.ttl + ORPHANS;
+    loop {
+        let found = match keeper.inspect("").await {
+            Ok(locks) if locks.is_empty() => break,
+            Ok(locks) => {
+                locks.iter().map(|lock| format!("{}: {} claims", lock.name, lock.claims.len())).collect()
+            }
+            Err(error) => vec![error.to_string()],
+        };
+        if Instant::now() > deadline {
+            return Ok(Some(found.join(", ")));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    keeper.close().await;
+    Ok(None)
+}

@@ -1,0 +1,157 @@
+//! Judges a run: what the checker finds, what the resource lost, what came late, what was left behind.
+
+use crate::clients::SEVERAL;
+use crate::fault::Fault;
+use crate::outcome::{Break, Outcome};
+use crate::resource::Sums;
+use lockkeeper_conformance::checker::{Promises, Rule, Violation, check};
+use lockkeeper_conformance::history::{EventKind, History};
+use std::time::Duration;
+
+/// One broken promise.
+#[derive(Debug, Clone)]
+pub(crate) struct Finding {
+    pub(crate) rule: Rule,
+    /// Whether claims stayed behind, which no rule of the checker covers.
+    pub(crate) is_orphan: bool,
+    pub(crate) at_ns: u64,
+    pub(crate) text: String,
+}
+
+impl Finding {
+    fn found(violation: &Violation) -> Self {
+        let text = violation.to_string();
+        Self { rule: violation.rule(), is_orphan: false, at_ns: violation.at_ns, text }
+    }
+
+    pub(crate) fn liveness(at_ns: u64, text: String) -> Self {
+        Self { rule: Rule::Liveness, is_orphan: false, at_ns, text }
+    }
+
+    pub(crate) fn late(at_ns: u64, what: &str, waited: Duration, fault: Fault) -> Self {
+        Self::liveness(
+            at_ns,
+            format!("{what} was not granted within {:.1} s after {fault}", waited.as_secs_f64()),
+        )
+    }
+
+    pub(crate) fn orphans(left: String) -> Self {
+        Self { rule: Rule::Liveness, is_orphan: true, at_ns: u64::MAX, text: format!("left behind: {left}") }
+    }
+}
+
+/// What the checker finds in the history. Claims were in order of arrival wherever their place was seen.
+pub(crate) fn judge(history: &History, healed_at_ns: u64, bound: Duration) -> Vec<Finding> {
+    let mut found = broken(history);
+    // Who waits for one of several locks may rightly leave another one free.
+    let singly: History =
+        history.events.iter().filter(|event| !SEVERAL.contains(&event.lock)).copied().collect();
+    let lively = Promises::safety().lively_within(bound).healed_at(healed_at_ns);
+    let stuck = check(&singly, &lively).into_iter().filter(|violation| violation.rule() == Rule::Liveness);
+    found.extend(stuck.map(|violation| Finding::found(&violation)));
+    found
+}
+
+/// What is wrong whatever comes later: of a run that still goes on.
+pub(crate) fn broken(history: &History) -> Vec<Finding> {
+    let found = check(history, &Promises::safety().first_come_first_served());
+    found.iter().map(Finding::found).collect()
+}
+
+/// What the resource that checks tokens must never see.
+pub(crate) fn of_resource(sums: &Sums) -> Option<Finding> {
+    (sums.lost > 0).then(|| Finding {
+        rule: Rule::Effect,
+        is_orphan: false,
+        at_ns: u64::MAX,
+        text: format!("{} updates were lost although tokens were checked", sums.lost),
+    })
+}
+
+/// Why the findings are not what was stated; `None` if they are.
+pub(crate) fn surprise(outcome: Outcome, findings: &[Finding], sums: &Sums) -> Option<String> {
+    let Outcome::KnownBreak(stated) = outcome else {
+        return findings.first().map(|finding| finding.text.clone());
+    };
+    let is_meant =
+        |finding: &&Finding| stated.covers(finding.rule) && (!finding.is_orphan || stated == Break::Stuck);
+    if let Some(other) = findings.iter().find(|finding| !is_meant(finding)) {
+        return Some(other.text.clone());
+    }
+    let is_seen = match stated.rule() {
+        Some(rule) => findings.iter().any(|finding| finding.rule == rule),
+        None => sums.lost_unfenced > 0,
+    };
+    (!is_seen).then(|| "the documented break did not happen".to_owned())
+}
+
+/// What is counted in a history.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) holds: u64,
+    /// Holds that were lost.
+    pub(crate) lost: u64,
+    /// Claims whose place was seen while they waited.
+    pub(crate) placed: u64,
+    /// Waits that were given up.
+    pub(crate) cancelled: u64,
+}
+
+impl Counts {
+    pub(crate) fn of(history: &History) -> Self {
+        let mut counts = Self::default();
+        for event in &history.events {
+            match event.kind {
+                EventKind::Granted { .. } => counts.holds += 1,
+                EventKind::Lost => counts.lost += 1,
+                EventKind::Queued => counts.placed += 1,
+                EventKind::Cancelled => counts.cancelled += 1,
+                _ => {}
+            }
+        }
+        counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockkeeper_conformance::history::Recorder;
+
+    fn overlap() -> Vec<Finding> {
+        let recorder = Recorder::new();
+        for client in [1, 2] {
+            let claim = recorder.claim(client, 0, client.into());
+            claim.invokes(10, 1, 1);
+            claim.is_granted(20, client.into(), 90);
+            claim.is_lost(95);
+        }
+        judge(&recorder.history(), 0, Duration::from_secs(1))
+    }
+
+    #[test]
+    fn a_run_that_differs_either_way_is_a_surprise() {
+        let sums = Sums::default();
+        let (safe, breaks) = (Outcome::Safe, Outcome::KnownBreak(Break::Overlap));
+        assert!(surprise(safe, &overlap(), &sums).is_some_and(|text| text.contains("the limit is 1")));
+        assert_eq!(surprise(breaks, &overlap(), &sums), None);
+        assert!(surprise(breaks, &[], &sums).is_some_and(|text| text.contains("did not happen")));
+        assert_eq!(surprise(safe, &[], &sums), None);
+        let lost = of_resource(&Sums { lost: 1, ..sums });
+        assert!(surprise(breaks, &[overlap(), vec![lost.expect("a finding")]].concat(), &sums).is_some());
+    }
+
+    #[test]
+    fn a_break_of_clients_without_tokens_must_be_seen_at_the_resource() {
+        let unfenced = Outcome::KnownBreak(Break::Unfenced);
+        assert!(surprise(unfenced, &[], &Sums::default()).is_some());
+        assert_eq!(surprise(unfenced, &[], &Sums { lost_unfenced: 1, ..Sums::default() }), None);
+        assert!(surprise(unfenced, &overlap(), &Sums { lost_unfenced: 1, ..Sums::default() }).is_some());
+    }
+
+    #[test]
+    fn claims_left_behind_are_no_part_of_an_overlap() {
+        let orphans = [Finding::orphans("lock-00000: 1 claims".into())];
+        assert!(surprise(Outcome::Safe, &orphans, &Sums::default()).is_some());
+    }
+}

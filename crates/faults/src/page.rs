@@ -1,0 +1,267 @@
+//! Tables for a Markdown page, put between its marks: `<!-- faults:matrix -->` up to `<!-- faults:end -->`.
+//!
+//! A mark names `run` (when, and the sums), `matrix` (a row for each fault, a column for each engine), `engines` (what each one
+//! went through), `mixed` (long runs, added up) or `surprises`.
+
+use crate::fault::Fault;
+use crate::outcome::Outcome;
+use crate::record::{Record, cells};
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+
+const BEGIN: &str = "<!-- faults:";
+const CLOSE: &str = " -->\n";
+const END: &str = "<!-- faults:end -->";
+
+/// The columns of the matrix: an engine, and the first words of its subjects.
+const ENGINES: [&str; 8] = ["file", "sqlite", "postgres", "mysql", "redis", "redlock", "zookeeper", "etcd"];
+
+/// The page with its tables as these records have them.
+pub(crate) fn renew(page: &str, records: &[Record]) -> Result<String> {
+    let mut renewed = String::new();
+    let mut rest = page;
+    while let Some((before, after)) = rest.split_once(BEGIN) {
+        let unfinished = || Error::new("a mark '<!-- faults:… -->' on the page has no end");
+        let (name, after) = after.split_once(CLOSE).ok_or_else(unfinished)?;
+        let (_, after) = after.split_once(END).ok_or_else(unfinished)?;
+        renewed += &format!("{before}{BEGIN}{name}{CLOSE}{}{END}", table(name, records)?);
+        rest = after;
+    }
+    Ok(renewed + rest)
+}
+
+fn table(name: &str, records: &[Record]) -> Result<String> {
+    match name {
+        "run" => Ok(run(records)),
+        "matrix" => Ok(matrix(records)),
+        "engines" => Ok(engines(records)),
+        "mixed" => Ok(mixed(records)),
+        "surprises" => Ok(surprises(records)),
+        other => Err(Error::new(format!("there is no table {other:?}"))),
+    }
+}
+
+fn engine(subject: &str) -> &str {
+    subject.split([':', ',']).next().unwrap_or(subject)
+}
+
+/// The last record of each cell, and of mixed runs all.
+fn latest(records: &[Record]) -> BTreeMap<String, &Record> {
+    records
+        .iter()
+        .filter(|record| record.fault != Fault::Mixed)
+        .map(|record| (record.name(), record))
+        .collect()
+}
+
+fn run(records: &[Record]) -> String {
+    let latest = latest(records);
+    let of_all = |sum: fn(&Record) -> u64| grouped(records.iter().map(sum).sum());
+    let all = cells().into_iter().filter(|(_, fault, _)| *fault != Fault::Mixed).count();
+    let surprises = latest.values().filter(|record| record.surprise.is_some()).count();
+    let days = |by: fn(u64, u64) -> u64| {
+        records.iter().map(|record| record.unix_seconds).reduce(by).unwrap_or_default()
+    };
+    format!(
+        "{} of {all} cells, **{surprises} surprises**, run {} to {}. In all {} runs: {} faults, {} holds, {} waits given up, \
+         {} accesses whose token was checked, of which {} were refused.\n",
+        latest.len(),
+        day(days(u64::min)),
+        day(days(u64::max)),
+        records.len(),
+        of_all(|record| record.strikes),
+        of_all(|record| record.holds),
+        of_all(|record| record.cancelled),
+        of_all(|record| record.checked),
+        of_all(|record| record.refused),
+    )
+}
+
+fn matrix(records: &[Record]) -> String {
+    let latest = latest(records);
+    let stated = cells();
+    let mut text = row(std::iter::once("fault".to_owned()).chain(ENGINES.map(str::to_owned)));
+    text += &row((0..=ENGINES.len()).map(|_| "---".to_owned()));
+    for fault in Fault::ALL.into_iter().filter(|fault| *fault != Fault::Mixed) {
+        let of_engine = |name: &str| {
+            let here = stated.iter().filter(|(subject, of, _)| *of == fault && engine(subject) == name);
+            let here: Vec<_> = here
+                .map(|(subject, _, outcome)| (latest.get(&crate::record::cell_name(subject, fault)), outcome))
+                .collect();
+            cell(&here)
+        };
+        text += &row(std::iter::once(format!("`{fault}`")).chain(ENGINES.map(of_engine)));
+    }
+    text
+}
+
+/// One engine under one fault, all its styles and topologies together.
+fn cell(runs: &[(Option<&&Record>, &Outcome)]) -> String {
+    let done: Vec<_> =
+        runs.iter().filter_map(|(record, outcome)| record.map(|record| (*record, *outcome))).collect();
+    if runs.is_empty() {
+        return "–".into();
+    }
+    if done.is_empty() {
+        return "not run".into();
+    }
+    let mut parts = Vec::new();
+    let surprises = done.iter().filter(|(record, _)| record.surprise.is_some()).count();
+    if surprises > 0 {
+        parts.push(format!("**{surprises} surprises**"));
+    }
+    let good = || done.iter().filter(|(record, _)| record.surprise.is_none());
+    let safe = good().filter(|(_, outcome)| !matches!(outcome, Outcome::KnownBreak(_)));
+    let waited: Vec<u64> = safe.map(|(record, _)| record.waited_ms).collect();
+    if let Some(longest) = waited.iter().max() {
+        parts.push(format!("safe, {:.1} s", *longest as f64 / 1000.0));
+    }
+    let breaks = good().filter(|(_, outcome)| matches!(outcome, Outcome::KnownBreak(_))).count();
+    if breaks > 0 {
+        parts.push(if waited.is_empty() { "break".into() } else { format!("break in {breaks}") });
+    }
+    if done.len() < runs.len() {
+        parts.push(format!("{} of {}", done.len(), runs.len()));
+    }
+    parts.join("; ")
+}
+
+fn engines(records: &[Record]) -> String {
+    let header = [
+        "engine",
+        "runs",
+        "faults",
+        "holds",
+        "lost, and told",
+        "waits given up",
+        "checked accesses",
+        "refused",
+        "lost updates with tokens",
+        "without",
+    ];
+    let mut text = row(header.map(str::to_owned)) + &row(header.map(|_| "---".to_owned()));
+    for name in ENGINES {
+        let of: Vec<&Record> = records.iter().filter(|record| engine(&record.subject) == name).collect();
+        let sum = |of_record: fn(&Record) -> u64| grouped(of.iter().map(|record| of_record(record)).sum());
+        let lost = of
+            .iter()
+            .filter(|record| record.findings.iter().any(|text| text.contains("although tokens")))
+            .count();
+        text += &row([
+            name.to_owned(),
+            of.len().to_string(),
+            sum(|record| record.strikes),
+            sum(|record| record.holds),
+            sum(|record| record.lost),
+            sum(|record| record.cancelled),
+            sum(|record| record.checked),
+            sum(|record| record.refused),
+            lost.to_string(),
+            sum(|record| record.lost_unfenced),
+        ]);
+    }
+    text
+}
+
+fn mixed(records: &[Record]) -> String {
+    let header = ["subject", "minutes", "faults", "holds", "checked accesses", "longest wait", "surprises"];
+    let mut text = row(header.map(str::to_owned)) + &row(header.map(|_| "---".to_owned()));
+    let mut by_subject: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
+    for record in records.iter().filter(|record| record.fault == Fault::Mixed) {
+        by_subject.entry(&record.subject).or_default().push(record);
+    }
+    by_subject.insert("all", records.iter().filter(|record| record.fault == Fault::Mixed).collect());
+    for (subject, of) in by_subject {
+        let sum = |of_record: fn(&Record) -> u64| grouped(of.iter().map(|record| of_record(record)).sum());
+        let longest = of.iter().map(|record| record.waited_ms).max().unwrap_or_default();
+        text += &row([
+            subject.to_owned(),
+            format!("{:.1}", of.iter().map(|record| record.seconds).sum::<f64>() / 60.0),
+            sum(|record| record.strikes),
+            sum(|record| record.holds),
+            sum(|record| record.checked),
+            format!("{:.1} s", longest as f64 / 1000.0),
+            of.iter().filter(|record| record.surprise.is_some()).count().to_string(),
+        ]);
+    }
+    text
+}
+
+fn surprises(records: &[Record]) -> String {
+    let latest = latest(records);
+    let mixed = records.iter().filter(|record| record.fault == Fault::Mixed);
+    let found = latest.values().copied().chain(mixed);
+    let lines: Vec<String> = found
+        .filter_map(|record| Some((record, record.surprise.as_ref()?)))
+        .map(|(record, text)| {
+            format!("- {}, seed {}, stated {}: {text}\n", record.name(), record.seed, record.stated)
+        })
+        .collect();
+    if lines.is_empty() { "None.\n".into() } else { lines.concat() }
+}
+
+fn row(cells: impl IntoIterator<Item = String>) -> String {
+    format!("| {} |\n", cells.into_iter().collect::<Vec<_>>().join(" | "))
+}
+
+/// 1234567 as 1,234,567.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A day, by the civil calendar.
+fn day(unix_seconds: u64) -> String {
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(unix_seconds);
+    humantime::format_rfc3339_seconds(time).to_string().split('T').next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(subject: &str, fault: &str, surprise: Option<&str>) -> Record {
+        let surprise = surprise.map_or("null".to_owned(), |text| format!("{text:?}"));
+        serde_json::from_str(&format!(
+            "{{\"subject\":{subject:?},\"fault\":{fault:?},\"stated\":\"safe\",\"surprise\":{surprise},\"findings\":[],\"seed\":7,\
+             \"strikes\":2,\"holds\":1000,\"lost\":1,\"cancelled\":3,\"checked\":1234567,\"refused\":1,\"unfenced\":9,\
+             \"lost_unfenced\":1,\"waited_ms\":2100,\"seconds\":60.0,\"unix_seconds\":1700000000}}"
+        ))
+        .expect("a record")
+    }
+
+    #[test]
+    fn tables_are_put_between_their_marks() {
+        let page = "before\n<!-- faults:run -->\nstale text\n<!-- faults:end -->\nafter";
+        let records = [record("redis", "cut", None), record("redis:plain", "cut", Some("two held"))];
+        let renewed = renew(page, &records).expect("a page");
+        assert!(
+            renewed.starts_with("before") && renewed.ends_with("after") && !renewed.contains("stale text"),
+            "{renewed}"
+        );
+        assert!(
+            renewed.contains("**1 surprises**")
+                && renewed.contains("2023-11-14")
+                && renewed.contains("2,469,134"),
+            "{renewed}"
+        );
+        assert!(renew("<!-- faults:flood -->\n<!-- faults:end -->", &records).is_err());
+    }
+
+    #[test]
+    fn a_row_has_every_engine_under_a_fault() {
+        let records = [record("redis", "cut", None), record("redis:plain", "cut", Some("two held"))];
+        let matrix = matrix(&records);
+        let cut = matrix.lines().find(|line| line.starts_with("| `cut` ")).expect("a row");
+        assert!(cut.contains("| **1 surprises**; safe, 2.1 s; 2 of 5 |") && cut.contains("| – |"), "{cut}");
+        assert!(surprises(&records).contains("redis:plain / cut, seed 7"));
+        assert!(mixed(&[record("etcd", "mixed", None)]).contains("| etcd | 1.0 | 2 |"));
+    }
+}
