@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::error::{Error, Result};
 
@@ -10,6 +10,9 @@ use crate::error::{Error, Result};
 const USUAL_FOLDERS: [&str; 3] = ["/usr/bin", "/usr/sbin", "/bin"];
 const POSTGRES_VERSIONS: &str = "/usr/lib/postgresql";
 const JARS: &str = "/usr/share/java";
+/// Names a folder with the programs and jars of one other version; nothing else is looked at then, lest a test runs
+/// unnoticed on the version that is installed. `scripts/versions` makes such folders.
+const OTHER_VERSION: &str = "LOCKKEEPER_SERVERS";
 
 /// Whether the servers of an engine are installed; the error tells how to install them.
 ///
@@ -32,16 +35,32 @@ pub fn check(engine: &str) -> std::result::Result<(), String> {
 
 /// The path of a program which comes with an engine.
 pub(crate) fn program(name: &str, engine: &'static str) -> Result<PathBuf> {
-    let search_path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&search_path)
-        .chain(USUAL_FOLDERS.iter().map(PathBuf::from))
-        .map(|folder| folder.join(name))
-        .find(|path| path.is_file())
-        .ok_or(Error::NotInstalled { program: name.into(), engine })
+    find(name, folders(other_version())).ok_or(Error::NotInstalled { program: name.into(), engine })
+}
+
+fn other_version() -> Option<PathBuf> {
+    env::var_os(OTHER_VERSION).map(PathBuf::from)
+}
+
+/// Where programs are looked for.
+fn folders(other_version: Option<PathBuf>) -> Vec<PathBuf> {
+    match other_version {
+        Some(folder) => vec![folder],
+        None => env::split_paths(&env::var_os("PATH").unwrap_or_default())
+            .chain(USUAL_FOLDERS.iter().map(PathBuf::from))
+            .collect(),
+    }
+}
+
+fn find(name: &str, folders: Vec<PathBuf>) -> Option<PathBuf> {
+    folders.into_iter().map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
 /// The path of one of the newest PostgreSQL's programs, which Debian keeps off the search path.
 pub(crate) fn postgres(name: &str) -> Result<PathBuf> {
+    if other_version().is_some() {
+        return program(name, "postgres");
+    }
     let folders = fs::read_dir(POSTGRES_VERSIONS).into_iter().flatten().flatten();
     folders
         .filter_map(|folder| Some((folder.file_name().to_str()?.parse().ok()?, folder.path())))
@@ -53,8 +72,8 @@ pub(crate) fn postgres(name: &str) -> Result<PathBuf> {
 
 /// The path of a Java library.
 pub(crate) fn jar(name: &str, engine: &'static str) -> Result<PathBuf> {
-    let path = Path::new(JARS).join(name);
-    if path.is_file() { Ok(path) } else { Err(Error::NotInstalled { program: name.into(), engine }) }
+    let folder = other_version().unwrap_or_else(|| JARS.into());
+    find(name, vec![folder]).ok_or(Error::NotInstalled { program: name.into(), engine })
 }
 
 #[cfg(test)]
@@ -65,5 +84,14 @@ mod tests {
     fn a_missing_program_names_the_remedy() {
         let error = program("no-such-server", "redis").unwrap_err().to_string();
         assert_eq!(error, "no-such-server is not installed: run scripts/install-engines redis");
+    }
+
+    #[test]
+    fn another_version_is_looked_for_in_its_folder_only() {
+        let other = tempfile::tempdir().unwrap();
+        assert!(find("sh", folders(None)).is_some());
+        assert_eq!(find("sh", folders(Some(other.path().into()))), None);
+        fs::write(other.path().join("sh"), "").unwrap();
+        assert_eq!(find("sh", folders(Some(other.path().into()))), Some(other.path().join("sh")));
     }
 }

@@ -180,9 +180,10 @@ fn login() -> Vec<u8> {
     const CONNECT_WITH_DB: u32 = 0x8;
     const PROTOCOL_41: u32 = 0x200;
     const SECURE_CONNECTION: u32 = 0x8000;
+    const PLUGIN_AUTH: u32 = 0x80000;
     const MAX_PACKET_BYTES: u32 = 1 << 24;
     const UTF8MB4: u8 = 45;
-    let mut packet = (CONNECT_WITH_DB | PROTOCOL_41 | SECURE_CONNECTION).to_le_bytes().to_vec();
+    let mut packet = (CONNECT_WITH_DB | PROTOCOL_41 | SECURE_CONNECTION | PLUGIN_AUTH).to_le_bytes().to_vec();
     packet.extend(MAX_PACKET_BYTES.to_le_bytes());
     packet.push(UTF8MB4);
     packet.extend([0; 23]);
@@ -190,6 +191,8 @@ fn login() -> Vec<u8> {
     packet.push(0);
     packet.extend(DATABASE.as_bytes());
     packet.push(0);
+    // A newer server without this method asks for its own, if a client says that it knows several.
+    packet.extend(b"mysql_native_password\0");
     packet
 }
 

@@ -28,7 +28,7 @@ pub mod parts {
     pub use crate::poller::{Pace, Pollers, Wakes};
     pub use crate::script::{Call, Script};
     pub use crate::servers::server;
-    pub use crate::view::{HolderText, integer, text};
+    pub use crate::view::{HolderText, foreign_bytes, foreign_text, integer, text};
     pub use crate::wake::{Subscribed, Subscription};
 }
 

@@ -25,6 +25,9 @@ static LIST: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scrip
 
 /// How many locks one call renews: enough to spare the server most of the calls, few enough not to hold it up.
 const LOCKS_PER_CALL: usize = 64;
+/// A list shows a string key that is not ours as another client's lock if it expires and is not longer: a random value, or
+/// who has it since when.
+const LONGEST_FOREIGN_BYTES: usize = 128;
 
 /// Plain locks on Redis.
 #[derive(Debug)]
@@ -108,7 +111,7 @@ impl Inner {
         mark: Duration,
     ) -> Result<(bool, bool)> {
         let claim = id.map(|id| id.to_string()).unwrap_or_default();
-        self.free(doing, name, &claim, id.unwrap_or(ClaimId(0)), mark).await
+        self.free(doing, name, claim.as_bytes(), id.unwrap_or(ClaimId(0)), mark).await
     }
 
     /// Like [`leave`](Self::leave), for a claim of anybody's: ours by its id, another client's by its whole value.
@@ -116,7 +119,7 @@ impl Inner {
         &self,
         doing: &'static str,
         name: &LockName,
-        claim: &str,
+        claim: &[u8],
         id: ClaimId,
         mark: Duration,
     ) -> Result<(bool, bool)> {
@@ -235,7 +238,7 @@ impl Race for RedisPlain {
         names.sort_unstable();
         let mut locks = Vec::new();
         for some in names.chunks(256) {
-            let calls = some.iter().map(|name| LIST.call(&[name])).collect();
+            let calls = some.iter().map(|name| LIST.call(&[name]).arg(LONGEST_FOREIGN_BYTES)).collect();
             for (name, reply) in some.iter().zip(self.0.servers.run_all(doing, calls).await?) {
                 locks.extend(view::plain(name, &reply));
             }
@@ -248,7 +251,7 @@ impl Race for RedisPlain {
     }
 
     async fn look(&self, name: &LockName) -> Result<Option<LockView>> {
-        let reply = self.0.servers.run("look at a lock", &LIST.call(&[name.as_str()])).await?;
+        let reply = self.0.servers.run("look at a lock", &LIST.call(&[name.as_str()]).arg("")).await?;
         Ok(view::plain(name.as_str(), &reply))
     }
 
@@ -263,7 +266,14 @@ impl Race for RedisPlain {
     }
 
     async fn evict_foreign(&self, name: &LockName, claim: &str) -> Result<bool> {
-        Ok(self.0.free("evict a claim", name, claim, ClaimId(0), Duration::ZERO).await?.0)
+        let free = |value| self.0.free("evict a claim", name, value, ClaimId(0), Duration::ZERO);
+        if free(claim.as_bytes()).await?.0 {
+            return Ok(true);
+        }
+        match view::foreign_bytes(claim) {
+            Some(bytes) => Ok(free(&bytes).await?.0),
+            None => Ok(false),
+        }
     }
 
     async fn close(&self) {

@@ -25,6 +25,28 @@ pub fn text(value: &Value) -> Option<String> {
     }
 }
 
+/// Another client's value, and so the name of its claim: the text that it is, or its bytes in hexadecimal digits.
+pub fn foreign_text(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(match std::str::from_utf8(bytes) {
+            Ok(text) => text.to_owned(),
+            Err(_) => bytes.iter().fold("0x".to_owned(), |text, byte| format!("{text}{byte:02x}")),
+        }),
+        other => text(other),
+    }
+}
+
+/// The bytes of a value that is no text, from what [`foreign_text`] makes of it.
+pub fn foreign_bytes(text: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u32> =
+        text.strip_prefix("0x")?.chars().map(|digit| digit.to_digit(16)).collect::<Option<_>>()?;
+    let pairs = digits.chunks_exact(2);
+    if !pairs.remainder().is_empty() {
+        return None;
+    }
+    pairs.map(|pair| u8::try_from(pair[0] * 16 + pair[1]).ok()).collect()
+}
+
 /// A token, which a script replies as text.
 pub(crate) fn token(value: &Value) -> Option<Token> {
     match value {
@@ -80,12 +102,12 @@ fn claim_view(id: String, claim: &str, times_us: [u64; 3]) -> Option<ClaimView> 
 /// A lock of the style 'plain'; `None` if it is free.
 pub(crate) fn plain(name: &str, reply: &Value) -> Option<LockView> {
     let Value::Array(words) = reply else { return None };
-    let value = words.first().and_then(text)?;
+    let value = words.first().and_then(foreign_text)?;
     let number = |at: usize| words.get(at).and_then(positive);
     let (left_ms, age_us) = (number(1), number(2));
     let (id, holder, token) = match value.splitn(3, ' ').collect::<Vec<&str>>()[..] {
         // A request to release stands behind the holder (plain_ask.lua).
-        [id, token, holder] => {
+        [id, token, holder] if id.len() == 32 && id.parse::<ClaimId>().is_ok() => {
             (id, holder.strip_suffix(" ?").unwrap_or(holder), token.parse().ok().map(Token))
         }
         _ => (&*value, &*value, None),

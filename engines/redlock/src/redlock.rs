@@ -11,7 +11,9 @@ use lockkeeper_core::engine::{
     Answer, Claim, ClaimId, Clock, Grant, Kept, Left, LockName, Moment, Race, Renewal, background,
 };
 use lockkeeper_core::{Abilities, Demand, Error, LockView, Result, Token};
-use lockkeeper_redis::parts::{Call, HolderText, Pace, PlainKeys, Pollers, Script, Wakes, error, integer};
+use lockkeeper_redis::parts::{
+    Call, HolderText, Pace, PlainKeys, Pollers, Script, Wakes, error, foreign_bytes, integer,
+};
 use rand::RngExt as _;
 use redis::{RedisError, RedisResult, Value};
 use std::ops::RangeInclusive;
@@ -374,11 +376,18 @@ impl Race for RedLock {
     }
 
     async fn evict_foreign(&self, name: &LockName, claim: &str) -> Result<bool> {
-        self.0.at_each(&scripts::EVICT, name, claim, "evict a claim").await
+        let evict = |value| self.0.at_each(&scripts::EVICT, name, value, "evict a claim");
+        if evict(claim.as_bytes()).await? {
+            return Ok(true);
+        }
+        match foreign_bytes(claim) {
+            Some(bytes) => evict(&bytes).await,
+            None => Ok(false),
+        }
     }
 
     async fn ask(&self, name: &LockName, id: ClaimId) -> Result<bool> {
-        self.0.at_each(&scripts::ASK, name, id.hex().as_str(), "ask a holder to release").await
+        self.0.at_each(&scripts::ASK, name, id.hex().as_str().as_bytes(), "ask a holder to release").await
     }
 
     async fn close(&self) {
@@ -392,7 +401,7 @@ impl Inner {
         &self,
         script: &'static Script,
         name: &LockName,
-        claim: &str,
+        claim: &[u8],
         doing: &'static str,
     ) -> Result<bool> {
         let call_node = || call(script, name).arg(claim);

@@ -8,7 +8,7 @@ use crate::scripts;
 use futures_util::future::join_all;
 use lockkeeper_core::engine::ClaimId;
 use lockkeeper_core::{ClaimView, Demand, Error, Holder, LockView, Result, Standing, Token};
-use lockkeeper_redis::parts::{PlainKeys, error, integer, text};
+use lockkeeper_redis::parts::{PlainKeys, error, foreign_text, integer, text};
 use redis::{RedisError, RedisResult, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -79,7 +79,7 @@ fn read(reply: Value) -> Vec<Hold> {
     let owner = words.get(1).and_then(text);
     let holds = words.iter().skip(2).filter_map(|hold| {
         let Value::Array(hold) = hold else { return None };
-        let value = hold.first().and_then(text)?;
+        let value = hold.first().and_then(foreign_text)?;
         let is_owner = owner.as_deref() == Some(id_of(&value));
         Some(Hold {
             left: milliseconds(hold.get(1)),

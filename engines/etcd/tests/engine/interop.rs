@@ -1,10 +1,11 @@
-//! Side by side with `etcdctl lock`, which is Go's concurrency.Mutex: both wait for each other, in order.
+//! Side by side with `etcdctl lock`, which is Go's concurrency.Mutex, and with the server's lock service.
 
 use crate::common::{address, all_done, keeper, look, server, soon, until_waiting};
 use lockkeeper::{Demand, Keeper};
 use std::path::Path;
 use std::process::Stdio;
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStdout, Command};
 
 /// `etcdctl lock NAME`, which prints its key when it has the lock and holds it until it is interrupted.
@@ -123,6 +124,44 @@ async fn a_name_that_ends_with_a_slash_there_is_ours_without_it() {
     guard.release().await.unwrap();
     theirs.key().await;
     theirs.release().await;
+}
+
+/// A call of the server's own lock service, through its JSON gateway: the reply's body.
+async fn lock_service(call: &str, body: String) -> String {
+    let address = address(server());
+    let mut stream = TcpStream::connect(&*address).await.expect("a connection");
+    let headers = format!("Host: {address}\r\nConnection: close\r\nContent-Length: {}", body.len());
+    let request = format!("POST /v3/lock/{call} HTTP/1.1\r\n{headers}\r\n\r\n{body}");
+    stream.write_all(request.as_bytes()).await.expect("a request");
+    let mut reply = String::new();
+    soon("the lock service replies", stream.read_to_string(&mut reply)).await.expect("a reply");
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    reply.rsplit_once("\r\n\r\n").expect("a body").1.to_owned()
+}
+
+/// `interop/v3lock` in base64, as the gateway has bytes.
+const SERVICE_NAME: (&str, &str) = ("interop/v3lock", "aW50ZXJvcC92M2xvY2s=");
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_servers_own_lock_service_waits_for_us_and_we_for_it() {
+    let (name, encoded) = SERVICE_NAME;
+    let keeper = keeper().await;
+    let lock = || lock_service("lock", format!(r#"{{"name":"{encoded}"}}"#));
+    let unlock = async |reply: &str| {
+        let key = reply.split(r#""key":""#).nth(1).and_then(|rest| rest.split('"').next());
+        lock_service("unlock", format!(r#"{{"key":"{}"}}"#, key.expect("a key"))).await
+    };
+    let theirs = lock().await;
+    assert!(keeper.mutex(name).try_lock().await.unwrap().is_none(), "it holds");
+    let waiting = wait_for(&keeper, name, Demand::Exclusive);
+    until_waiting(&keeper, name, 1).await;
+    unlock(&theirs).await;
+    let guard = soon("our turn", waiting).await.unwrap();
+    let theirs = tokio::spawn(lock());
+    until_waiting(&keeper, name, 1).await;
+    assert!(!theirs.is_finished());
+    guard.release().await.unwrap();
+    unlock(&theirs.await.unwrap()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -47,6 +47,57 @@ async fn another_clients_key_is_evicted_whatever_its_value() {
     }
 }
 
+/// rslock's value is twenty random bytes.
+#[tokio::test]
+async fn a_key_whose_value_is_no_text_is_shown_and_evicted() {
+    let keeper = bare_keeper(&url()).await;
+    let mut direct = direct(REDIS.port()).await;
+    let value: &[u8] = b"\x80\xff \x00\x01binary";
+    let mut set = redis::cmd("SET");
+    let _: () =
+        set.arg("plain/binary").arg(value).arg("PX").arg(60_000).query_async(&mut direct).await.unwrap();
+    let shown = keeper.look("plain/binary").await.unwrap().expect("it is held").claims.remove(0);
+    assert_eq!((shown.foreign, shown.id.as_str()), (true, "0x80ff20000162696e617279"));
+    assert!(!keeper.evict("plain/binary", "0x80ff").await.unwrap());
+    assert!(keeper.evict("plain/binary", &shown.id).await.unwrap());
+    assert!(keeper.look("plain/binary").await.unwrap().is_none());
+}
+
+/// With an empty namespace the locks stand among all other keys of the database, and among those of the style 'queue'.
+#[tokio::test]
+async fn a_list_shows_locks_and_not_every_string_key() {
+    let redis = Redis::start();
+    let plain = bare_keeper(&format!("{}?style=plain", redis.url())).await;
+    let queue = keeper(&redis.url()).await;
+    let mut direct = direct(redis.port()).await;
+    let mut set = async |key: &str, value: &str, ttl_ms: u64| {
+        let mut command = redis::cmd("SET");
+        command.arg(key).arg(value);
+        if ttl_ms > 0 {
+            command.arg("PX").arg(ttl_ms);
+        }
+        let _: () = command.query_async(&mut direct).await.unwrap();
+    };
+    set("settings", "dark", 0).await;
+    set("numbers", "5 10 fifteen", 0).await;
+    set("page", &"cached ".repeat(20_000), 60_000).await;
+    set("session", &"x".repeat(129), 60_000).await;
+    set("redlock:job", "93fdd3a4-8a5c-4dd8-8a0e-2c2ad7d2f9f1", 60_000).await;
+    queue.mutex("idle").lock().await.unwrap().release().await.unwrap();
+    let held = queue.mutex("held").lock().await.unwrap();
+    let ours = plain.mutex("ours").lock().await.unwrap();
+    let found = plain.inspect("").await.unwrap();
+    let names: Vec<(&str, bool)> =
+        found.iter().map(|lock| (lock.name.as_str(), lock.claims[0].foreign)).collect();
+    assert_eq!(names, [("ours", false), ("redlock:job", true)]);
+    // Such a key excludes us all the same, and is shown to those who name it.
+    assert!(plain.mutex("settings").try_lock().await.unwrap().is_none());
+    assert!(plain.look("settings").await.unwrap().expect("in the way").claims[0].foreign);
+    assert!(plain.look("numbers").await.unwrap().expect("in the way").claims[0].foreign);
+    ours.release().await.unwrap();
+    held.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_key_that_was_taken_from_us_is_not_freed_by_us() {
     let keeper = bare_keeper(&url()).await;
