@@ -60,7 +60,7 @@ impl WallClock {
         start()
     }
 
-    /// Sets the clock ahead of the machine's by so many milliseconds, or behind it if below zero.
+    /// Sets the clock ahead of the machine's by this number of milliseconds, or behind it if below zero.
     ///
     /// # Panics
     /// When the file that the servers share cannot be written.

@@ -92,6 +92,7 @@ impl TableQueue {
     }
 
     async fn remove(&self, name: &LockName, id: ClaimId) -> Result<bool> {
+        self.claims.untie(id);
         let leaving = || Leaving { name: name.clone(), place: self.place_of(id), id };
         let mut left = None;
         if let Some(connection) = self.unanswered.remove(id) {
@@ -110,7 +111,6 @@ impl TableQueue {
             }
         };
         self.waiters.forget(id);
-        self.claims.untie(id);
         self.waiters.left(name);
         Ok(left)
     }

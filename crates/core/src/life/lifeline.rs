@@ -82,7 +82,7 @@ impl Lifeline {
 
     /// The engine has freed this claim, and not the others: it is lost at this moment, if it is tied.
     pub fn end_one(&self, id: ClaimId) {
-        // Its lock is not held meanwhile: whoever waits for the end may leave at once.
+        // The table is not locked meanwhile: a task that waits for the end may leave at once.
         let life = self.tied().lives.remove(&id);
         if let Some(life) = life.and_then(|life| life.upgrade()) {
             life.end(LostReason::Gone);

@@ -111,8 +111,8 @@ local function save()
   redis.call('HSET', queue, 'held', held, 'waiting', waiting, 'shape', shape or '-', 'due', due)
 end
 
--- How much longer all keys live than the claim that expires last, so that its keeper can be told: a clock that is set forward
--- by more than the TTL would else remove them without a word.
+-- How much longer all keys live than the claim that expires last, so that its keeper can be notified: a clock that is set
+-- forward by more than the TTL would else remove them without a message.
 local SPARE_MS = 60000
 
 -- Enters when a claim expires. The caller saves.
@@ -126,8 +126,8 @@ local function expire(expiring, ttl_ms)
   end
 end
 
--- Law 2: removes the dead for good, then grants. Costs nothing before the first of them can be dead. Their keepers are told
--- before the next ones hold: after this server's clock was set forward they would else believe until their next renewal.
+-- Law 2: removes the dead for good, then grants. Costs nothing before the first of them can be dead. Their keepers are
+-- notified before the next ones hold: after this server's clock was set forward they would else believe until their next renewal.
 local function prune()
   if now < due then return end
   for _, dead in ipairs(redis.call('ZRANGEBYSCORE', expiries, '-inf', now)) do
