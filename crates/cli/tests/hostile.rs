@@ -45,7 +45,6 @@ fn names_and_holders_of_another_client_send_nothing_to_the_terminal() {
     assert_harmless(&said(&["show", "job", "--wide"]).0);
     assert_harmless(&said(&["show", HOSTILE]).1);
     assert_harmless(&said(&["run", "-n", "job", "--", "true"]).1);
-    assert_harmless(&said(&["evict", "job", "--ask", "--wait", "1ms", "--claim", "evil"]).1);
     let mut watch = Held::start(place.lockkeeper(["-e", &url, "watch", "--every", "20ms"]));
     for _ in 0..2 {
         let line = watch.line();

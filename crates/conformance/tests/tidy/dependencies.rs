@@ -37,7 +37,7 @@ fn is_met(expression: &str, allowed: &BTreeSet<String>) -> bool {
 
 fn any(rest: &mut &[&str], allowed: &BTreeSet<String>) -> bool {
     let mut met = all(rest, allowed);
-    while let [&"OR", after @ ..] = *rest {
+    while let ["OR", after @ ..] = *rest {
         *rest = after;
         met |= all(rest, allowed);
     }
@@ -46,7 +46,7 @@ fn any(rest: &mut &[&str], allowed: &BTreeSet<String>) -> bool {
 
 fn all(rest: &mut &[&str], allowed: &BTreeSet<String>) -> bool {
     let mut met = one(rest, allowed);
-    while let [&"AND", after @ ..] = *rest {
+    while let ["AND", after @ ..] = *rest {
         *rest = after;
         met &= one(rest, allowed);
     }
@@ -54,21 +54,21 @@ fn all(rest: &mut &[&str], allowed: &BTreeSet<String>) -> bool {
 }
 
 fn one(rest: &mut &[&str], allowed: &BTreeSet<String>) -> bool {
-    match **rest {
-        ["(", ref after @ ..] => {
+    match *rest {
+        ["(", after @ ..] => {
             *rest = after;
             let met = any(rest, allowed);
             let closed = rest.first() == Some(&")");
             *rest = rest.get(1..).unwrap_or_default();
             met && closed
         }
-        [name, "WITH", exception, ref after @ ..] => {
+        [name, "WITH", exception, after @ ..] => {
             *rest = after;
             allowed.contains(&format!("{name} WITH {exception}"))
         }
-        [name, ref after @ ..] => {
+        [name, after @ ..] => {
             *rest = after;
-            allowed.contains(name)
+            allowed.contains(*name)
         }
         [] => false,
     }
