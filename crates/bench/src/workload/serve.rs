@@ -46,9 +46,11 @@ pub(crate) async fn run(url: &str, scale: &Scale) -> Result<Sample> {
         close(keeper).await;
         measured?
     };
-    sample = sample
-        .with_some(PAIRS, Unit::PerSecond, throughput.get(PAIRS))
-        .with("clients", Unit::Count, scale.served_clients as f64);
+    sample = sample.with_some(PAIRS, Unit::PerSecond, throughput.get(PAIRS)).with(
+        "clients",
+        Unit::Count,
+        scale.served_clients as f64,
+    );
     sample = waiters(url, &served, scale, sample).await?;
     sample = sessions(&served, scale, sample).await?;
     served.end()?;
