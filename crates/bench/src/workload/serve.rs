@@ -112,7 +112,7 @@ async fn waiters(url: &str, served: &Served, scale: &Scale, sample: Sample) -> R
     }
     let asking = Http::connect(&served.url).await?;
     let (started, mut waiting) = (Instant::now(), 0);
-    while waiting < wanted && started.elapsed() < scale.patience / 3 {
+    while waiting < wanted && started.elapsed() < scale.patience {
         tokio::time::sleep(PAUSE).await;
         waiting = asking.waiters().await?;
     }
