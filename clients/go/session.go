@@ -14,8 +14,8 @@ type session struct {
 	id     string
 	ttl    time.Duration
 	// How long after one heartbeat the next is sent; no deadline goes beyond the TTL at the server's engine.
-	beat time.Duration
-	ended  chan struct{}
+	beat  time.Duration
+	ended chan struct{}
 	// Wakes the goroutine of the deadlines: there is another one to look at.
 	changed chan struct{}
 

@@ -23,7 +23,8 @@ impl Server {
 
     /// On a free port, unless the command names another place.
     fn with(command: &mut Command) -> Self {
-        let mut child = command.env("LOCKKEEPER_LISTEN", "127.0.0.1:0").stdout(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            command.env("LOCKKEEPER_LISTEN", "127.0.0.1:0").stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let url = line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("{line:?}")).to_owned();
@@ -136,16 +137,21 @@ fn words(list: &str) -> Vec<&str> {
 #[test]
 fn the_files_for_systemd_and_kubernetes_start_a_server() {
     let file = |name: &str| {
-        std::fs::read_to_string(format!("{}/../../packaging/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap() + "\n"
+        std::fs::read_to_string(format!("{}/../../packaging/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+            + "\n"
     };
     let unit = file("lockkeeper.service") + "\n";
     let unit: String = unit.lines().map(|line| format!("{line};\n")).collect();
     let place = Place::new();
     // The state directory is the unit's own, so the engine that it names must be in it.
     let engine = between(&unit, "Environment=LOCKKEEPER_URL=", ";");
-    assert!(engine.starts_with("file:%S/lockkeeper/") && unit.contains("StateDirectory=lockkeeper;"), "{engine}");
+    assert!(
+        engine.starts_with("file:%S/lockkeeper/") && unit.contains("StateDirectory=lockkeeper;"),
+        "{engine}"
+    );
     let engine = engine.replace("%S/lockkeeper", &place.dir.path().display().to_string());
-    let command: Vec<&str> = between(&unit, "ExecStart=/usr/bin/lockkeeper ", ";").split_whitespace().collect();
+    let command: Vec<&str> =
+        between(&unit, "ExecStart=/usr/bin/lockkeeper ", ";").split_whitespace().collect();
     let server = Server::with(place.lockkeeper(command).env("LOCKKEEPER_URL", engine));
     assert_eq!(server.end(), 0);
 
@@ -155,9 +161,13 @@ fn the_files_for_systemd_and_kubernetes_start_a_server() {
     let url = between(&sidecar, "LOCKKEEPER_SERVER, value: \"", "\"");
     assert_eq!((probe[0], probe.last()), ("lockkeeper", Some(&url)));
     let help = String::from_utf8(place.output(["serve", "--help"]).stdout).unwrap();
-    assert!(help.contains(&format!("default: 127.0.0.1:{}", between(&sidecar, "containerPort: ", "}"))), "{help}");
+    assert!(
+        help.contains(&format!("default: 127.0.0.1:{}", between(&sidecar, "containerPort: ", "}"))),
+        "{help}"
+    );
     assert!(url.ends_with(":7670"));
-    let words: Vec<&str> = probe[1..].iter().map(|word| if *word == url { &*server.url } else { word }).collect();
+    let words: Vec<&str> =
+        probe[1..].iter().map(|word| if *word == url { &*server.url } else { word }).collect();
     assert_eq!(place.status(&words).0, 0);
     assert_eq!(server.end(), 0);
 }
@@ -189,7 +199,10 @@ fn a_unix_socket_is_its_owners_alone_and_is_gone_with_the_server() {
     assert_eq!(server.url, listen);
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let shown = reply(UnixStream::connect(&path).unwrap(), "GET /v1/locks");
-    assert!(shown.starts_with("HTTP/1.1 200") && shown.ends_with("{\"locks\":[],\"deadlocks\":[]}"), "{shown}");
+    assert!(
+        shown.starts_with("HTTP/1.1 200") && shown.ends_with("{\"locks\":[],\"deadlocks\":[]}"),
+        "{shown}"
+    );
     assert_eq!(place.status(["serve", "--listen", &listen]).0, 64, "a socket in use is not taken");
     assert_eq!(server.end(), 0);
     assert!(!path.exists());
@@ -199,7 +212,8 @@ fn a_unix_socket_is_its_owners_alone_and_is_gone_with_the_server() {
 fn draining_waits_for_what_is_held() {
     let place = Place::new();
     let mut server = Server::start(&place, &["--drain"]);
-    let ask = |request: &str| reply(TcpStream::connect(server.url.trim_start_matches("http://")).unwrap(), request);
+    let ask =
+        |request: &str| reply(TcpStream::connect(server.url.trim_start_matches("http://")).unwrap(), request);
     let session = field(&ask("POST /v1/sessions|{\"ttl\": \"30s\"}"), "session");
     let hold = format!("POST /v1/holds|{{\"session\": \"{session}\", \"names\": [\"a\"]}}");
     let hold = field(&ask(&hold), "hold");
@@ -234,7 +248,10 @@ fn beyond_this_machine_it_asks_for_tokens_over_tls() {
     let place = Place::new();
     let names = "subjectAltName=DNS:localhost,IP:127.0.0.1";
     let made = Command::new("openssl")
-        .args("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost".split(' '))
+        .args(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
+                .split(' '),
+        )
         .args(["-addext", names, "-addext", "basicConstraints=critical,CA:FALSE"])
         .args(["-keyout", "key.pem", "-out", "cert.pem"])
         .current_dir(place.dir.path())
@@ -242,7 +259,8 @@ fn beyond_this_machine_it_asks_for_tokens_over_tls() {
         .unwrap();
     assert!(made.status.success(), "{made:?}");
     let new = String::from_utf8(place.output(["serve", "--new-token", "ci"]).stdout).unwrap();
-    std::fs::write(place.path("tokens"), between(&(new.clone() + ";"), "file: ", "*").to_owned() + "*\n").unwrap();
+    std::fs::write(place.path("tokens"), between(&(new.clone() + ";"), "file: ", "*").to_owned() + "*\n")
+        .unwrap();
     std::fs::write(place.path("token"), between(&new.replace('\n', ";\n"), "token: ", ";")).unwrap();
     let files = ["--tokens", "tokens", "--tls-cert", "cert.pem", "--tls-key", "key.pem"];
     let command = ["serve", "--listen", "0.0.0.0:0"].iter().chain(&files).copied();

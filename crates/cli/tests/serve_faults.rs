@@ -109,7 +109,9 @@ fn silent_client(server: SocketAddr, recorder: &Recorder, client: u32) {
     let sent = Clock::Boot.now();
     let hold = json!({"session": session["session"], "names": ["history/0"], "wait": "600ms"});
     let hold = post(server, "/v1/holds", &hold);
-    let Some(valid) = hold["valid_for_ms"].as_u64() else { return story.is_cancelled(Clock::Boot.now().as_nanos()) };
+    let Some(valid) = hold["valid_for_ms"].as_u64() else {
+        return story.is_cancelled(Clock::Boot.now().as_nanos());
+    };
     let waited = hold["waited_ms"].as_u64().unwrap() * 99 / 100;
     let deadline = sent.plus(Duration::from_millis(valid + waited));
     let now = Clock::Boot.now();
@@ -129,7 +131,8 @@ fn histories_hold_while_servers_are_paused_and_killed_and_clients_fall_silent() 
     let to_engine = Proxy::start(([127, 0, 0, 1], redis.port()).into());
     let far = format!("redis://{}", to_engine.addr());
     let near = format!("redis://127.0.0.1:{}", redis.port());
-    let mut servers = [Server::start(&place, &far, "127.0.0.1:0"), Server::start(&place, &near, "127.0.0.1:0")];
+    let mut servers =
+        [Server::start(&place, &far, "127.0.0.1:0"), Server::start(&place, &near, "127.0.0.1:0")];
     let to_servers = [Proxy::start(servers[0].address), Proxy::start(servers[1].address)];
     let recorder = Recorder::new();
     let over = Arc::new(AtomicBool::new(false));
@@ -190,7 +193,8 @@ fn histories_hold_while_servers_are_paused_and_killed_and_clients_fall_silent() 
         ended.expect("no client is stuck").unwrap();
     }
     let history = recorder.judged();
-    let count = |matches: fn(&EventKind) -> bool| history.events.iter().filter(|event| matches(&event.kind)).count();
+    let count =
+        |matches: fn(&EventKind) -> bool| history.events.iter().filter(|event| matches(&event.kind)).count();
     let grants = count(|kind| matches!(kind, EventKind::Granted { .. }));
     let lost = count(|kind| matches!(kind, EventKind::Lost));
     println!("{grants} grants, {lost} losses");

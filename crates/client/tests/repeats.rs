@@ -162,7 +162,8 @@ async fn repeated_late_and_lost_messages_never_give_a_lock_to_two() {
         tokio::time::timeout(LIMIT, turn).await.expect("no client is stuck").unwrap();
     }
     let history = recorder.judged();
-    let grants = history.events.iter().filter(|event| matches!(event.kind, EventKind::Granted { .. })).count();
+    let grants =
+        history.events.iter().filter(|event| matches!(event.kind, EventKind::Granted { .. })).count();
     let carried = carried.load(SeqCst);
     println!("{grants} grants, {carried} requests, each sent twice");
     assert!(grants > 20 && carried > 60, "{grants} grants, {carried} requests");

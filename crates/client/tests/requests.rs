@@ -17,12 +17,13 @@ async fn counted(ttl: Duration) -> (String, Arc<Mutex<Vec<String>>>) {
     let keeper = Keeper::builder().ttl(ttl).build(Memory::engine()).unwrap();
     let noted: Arc<Mutex<Vec<String>>> = Arc::default();
     let notes = Arc::clone(&noted);
-    let router: Router =
-        Server::new(keeper, Settings::default()).router().layer(from_fn(move |request: Request, next: Next| {
+    let router: Router = Server::new(keeper, Settings::default()).router().layer(from_fn(
+        move |request: Request, next: Next| {
             let path = request.uri().path().split('/').nth(2).unwrap_or_default();
             notes.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{} {path}", request.method()));
             next.run(request)
-        }));
+        },
+    ));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, router).await });

@@ -43,7 +43,7 @@ export function graph(data) {
     circle.forEach((wait, at) => put(nodes.get(wait.who), Math.min(6, circle.length - 1 - at)));
   for (const one of [...nodes.values()].slice(0, 60))
     put(one, Math.min(6, one.waits.length ? depth(one, new Set()) : 0));
-  const [boxWidth, boxHeight, gapX, gapY] = [172, 44, 144, 40];
+  const [boxWidth, boxHeight, gapX, gapY] = [170, 44, 130, 40];
   const used = columns.filter(Boolean);
   // Beside the one that it waits for, where there is room.
   const wish = (one) => Math.min(99, ...one.waits.filter((next) => next.row !== undefined).map((next) => next.row));
@@ -77,7 +77,7 @@ export function graph(data) {
       svg(
         'text',
         { class: `label ${bad ? 'bad' : ''}`, x: (x1 + x2) / 2, y: (y1 + y2) / 2 + (back ? 20 : -6), 'text-anchor': 'middle' },
-        squeeze(edge.lock, 19),
+        squeeze(edge.lock, 18),
       ),
     );
   };

@@ -43,9 +43,11 @@ async fn bad_requests_say_what_is_wrong() {
         assert!(refused.text_of("detail").contains(words), "{body}: {refused:?}");
         assert_eq!(refused.headers["content-type"], "application/problem+json");
     }
-    for (body, words) in
-        [(json!({"ttl": "1ms"}), "100ms to 3600s"), (json!({"holder": "x".repeat(300)}), "256 bytes"), (json!({"holder": 7}), "a holder is a text")]
-    {
+    for (body, words) in [
+        (json!({"ttl": "1ms"}), "100ms to 3600s"),
+        (json!({"holder": "x".repeat(300)}), "256 bytes"),
+        (json!({"holder": 7}), "a holder is a text"),
+    ] {
         let refused = served.post("/v1/sessions", body).await;
         assert_eq!((refused.status, refused.code()), (400, "invalid"), "{refused:?}");
         assert!(refused.text_of("detail").contains(words), "{refused:?}");

@@ -46,9 +46,11 @@ pub(crate) async fn run(url: &str, scale: &Scale) -> Result<Sample> {
         close(keeper).await;
         measured?
     };
-    sample = sample
-        .with_some(PAIRS, Unit::PerSecond, throughput.get(PAIRS))
-        .with("clients", Unit::Count, scale.served_clients as f64);
+    sample = sample.with_some(PAIRS, Unit::PerSecond, throughput.get(PAIRS)).with(
+        "clients",
+        Unit::Count,
+        scale.served_clients as f64,
+    );
     sample = waiters(url, &served, scale, sample).await?;
     sample = sessions(&served, scale, sample).await?;
     served.end()?;
@@ -110,7 +112,7 @@ async fn waiters(url: &str, served: &Served, scale: &Scale, sample: Sample) -> R
     }
     let asking = Http::connect(&served.url).await?;
     let (started, mut waiting) = (Instant::now(), 0);
-    while waiting < wanted && started.elapsed() < scale.patience / 3 {
+    while waiting < wanted && started.elapsed() < scale.patience {
         tokio::time::sleep(PAUSE).await;
         waiting = asking.waiters().await?;
     }

@@ -127,7 +127,8 @@ impl Serve {
         settings.limits = self.limits();
         let files = raise_descriptor_limit();
         // Beyond it nothing could be accepted, read from a file or asked of the engine.
-        settings.limits.connections = settings.limits.connections.min(files.saturating_sub(OTHER_FILES).max(1));
+        settings.limits.connections =
+            settings.limits.connections.min(files.saturating_sub(OTHER_FILES).max(1));
         settings.tokens = tokens;
         settings.hosts = self.host.clone();
         settings.beyond_loopback = listener.is_beyond_loopback();

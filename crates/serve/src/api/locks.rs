@@ -118,12 +118,7 @@ impl Lock {
 }
 
 impl Claim {
-    fn of(
-        claim: &ClaimView,
-        waits_for: Vec<String>,
-        held_seconds: Option<f64>,
-        uncertain: bool,
-    ) -> Self {
+    fn of(claim: &ClaimView, waits_for: Vec<String>, held_seconds: Option<f64>, uncertain: bool) -> Self {
         Self {
             id: claim.id.clone(),
             standing: claim.standing.to_string(),
@@ -219,7 +214,10 @@ pub(crate) async fn show(
     caller.may_on(Right::Look, &name)?;
     let lock =
         app.keeper.look(&name).await?.unwrap_or_else(|| LockView { name: name.clone(), claims: Vec::new() });
-    Ok(Json(Lock { history: Some(app.watcher.history(&name)), ..Lock::of(&app, &lock, &app.uncertain_claims()) }))
+    Ok(Json(Lock {
+        history: Some(app.watcher.history(&name)),
+        ..Lock::of(&app, &lock, &app.uncertain_claims())
+    }))
 }
 
 /// Remove somebody's claim by force.

@@ -27,7 +27,10 @@ pub(crate) struct NewSession {
 
 /// Who stands behind a session.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "a holder is a text, or {\"who\": \"checkout\", \"host\": \"web-1\", \"pid\": 311}")]
+#[serde(
+    untagged,
+    expecting = "a holder is a text, or {\"who\": \"checkout\", \"host\": \"web-1\", \"pid\": 311}"
+)]
 pub(crate) enum Who {
     /// A service, a job, a person.
     #[schema(example = "checkout")]
