@@ -166,7 +166,7 @@ impl Client {
                 }
             }
             match self.kind {
-                Kind::Own => self.rest(100, &mut stop).await,
+                Kind::Own | Kind::Cancel => self.rest(100, &mut stop).await,
                 Kind::Waiter => {}
                 _ => self.rest(10, &mut stop).await,
             }
