@@ -1,6 +1,6 @@
 //! Judges a run: what the checker finds, what the resource lost, what came late, what was left behind.
 
-use crate::clients::SEVERAL;
+use crate::clients::{LEASE, SEVERAL};
 use crate::fault::Fault;
 use crate::outcome::{Break, Outcome};
 use crate::resource::Sums;
@@ -89,7 +89,7 @@ pub(crate) fn surprise(outcome: Outcome, findings: &[Finding], sums: &Sums) -> O
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) holds: u64,
-    /// Holds that were lost.
+    /// Holds that were lost before their time.
     pub(crate) lost: u64,
     /// Claims whose place was seen while they waited.
     pub(crate) placed: u64,
@@ -103,7 +103,8 @@ impl Counts {
         for event in &history.events {
             match event.kind {
                 EventKind::Granted { .. } => counts.holds += 1,
-                EventKind::Lost => counts.lost += 1,
+                // The end of a fixed lease is none.
+                EventKind::Lost if event.lock != LEASE => counts.lost += 1,
                 EventKind::Queued => counts.placed += 1,
                 EventKind::Cancelled => counts.cancelled += 1,
                 _ => {}
