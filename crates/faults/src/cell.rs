@@ -246,6 +246,10 @@ impl Stage<'_> {
             Fault::Pause | Fault::Unfenced => {
                 self.workers[victim].pause();
                 self.let_pass();
+                if fault == Fault::Unfenced {
+                    // MySQL's sessions outlive the TTL by two seconds.
+                    self.let_pass();
+                }
                 self.workers[victim].resume();
             }
             Fault::Kill => {
