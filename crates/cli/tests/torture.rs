@@ -14,7 +14,7 @@ fn what_held_is_said_in_words() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
     for words in [
-        "file queue, TTL 2s, seed 5: 1 faults; its network",
+        "file queue, TTL 2s, seed 5: 1 fault; its network",
         "held   kill: a process was killed",
         "Every promise held",
     ] {

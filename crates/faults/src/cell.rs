@@ -27,7 +27,7 @@ const WAITING_PROCESSES: u32 = 4;
 const WAITERS: usize = 500;
 /// How long they wait and hold in turn.
 const WAITING: Duration = Duration::from_secs(10);
-const CANCELLERS: usize = 12;
+const CANCELLERS: usize = 4;
 const START: Duration = Duration::from_secs(90);
 /// How long the workers go on after the last fault.
 const QUIET: Duration = Duration::from_millis(1500);
@@ -246,6 +246,10 @@ impl Stage<'_> {
             Fault::Pause | Fault::Unfenced => {
                 self.workers[victim].pause();
                 self.let_pass();
+                if fault == Fault::Unfenced {
+                    // MySQL's sessions outlive the TTL by two seconds.
+                    self.let_pass();
+                }
                 self.workers[victim].resume();
             }
             Fault::Kill => {
@@ -304,7 +308,7 @@ impl Stage<'_> {
 
     fn strike_network(&mut self, fault: Fault, victim: Option<usize>) {
         let time = self.time();
-        let delay = Duration::from_millis(self.random.random_range(50..300));
+        let delay = Duration::from_millis(self.random.random_range(50..200));
         let pauses: Vec<Duration> =
             (0..3).map(|_| Duration::from_millis(self.random.random_range(1..300))).collect();
         let chosen =

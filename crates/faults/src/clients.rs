@@ -22,7 +22,7 @@ const PERMITS: u32 = 2;
 const ALL_PERMITS: u32 = 3;
 /// Taken together. Nobody can be blamed for a free lock among them: its waiter may wait for the other.
 pub(crate) const SEVERAL: [u32; 2] = [3, 4];
-const LEASE: u32 = 5;
+pub(crate) const LEASE: u32 = 5;
 /// Each process has a lock of its own, by which one sees that it works.
 const OWN: u32 = 100;
 /// Longer than any wait that is meant to be.
@@ -166,7 +166,7 @@ impl Client {
                 }
             }
             match self.kind {
-                Kind::Own => self.rest(100, &mut stop).await,
+                Kind::Own | Kind::Cancel => self.rest(100, &mut stop).await,
                 Kind::Waiter => {}
                 _ => self.rest(10, &mut stop).await,
             }

@@ -5,6 +5,9 @@ use crate::record::{Record, Settings, cell_name, cells, run_cell};
 use crate::shim::Shim;
 use crate::{Error, Result, page, results};
 use clap::Parser;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -188,6 +191,10 @@ impl Arguments {
     fn run_all(&self, jobs: VecDeque<Job>) -> Result<u8> {
         let seed = self.seed.unwrap_or_else(|| rand::random::<u32>().into());
         println!("seed {seed}; {} cells", jobs.len());
+        // In any order, so that a part of the matrix has something of everything.
+        let mut jobs: Vec<Job> = jobs.into();
+        jobs.shuffle(&mut StdRng::seed_from_u64(seed));
+        let jobs = VecDeque::from(jobs);
         let started = Instant::now();
         let all = jobs.clone();
         let left = Mutex::new((jobs, 0u64));

@@ -27,7 +27,7 @@ pub enum Fault {
     CutRequests,
     /// Replies are held up, and arrive late: requests take effect, and nobody learns it.
     CutReplies,
-    /// Everything takes 50 to 300 ms longer, each way.
+    /// Everything takes 50 to 200 ms longer, each way.
     Delay,
     /// Connections are reset, again and again.
     Reset,

@@ -56,7 +56,7 @@ impl Break {
     pub(crate) fn covers(self, rule: Rule) -> bool {
         match self {
             // A client that was pushed out may release what it no longer has.
-            Self::Overlap => matches!(rule, Rule::Exclusion | Rule::Release),
+            Self::Overlap => matches!(rule, Rule::Exclusion | Rule::Release | Rule::Order),
             Self::Token => matches!(rule, Rule::Exclusion | Rule::Release | Rule::Token),
             Self::Stuck => rule == Rule::Liveness,
             Self::Unfenced => false,

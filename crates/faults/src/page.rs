@@ -63,9 +63,10 @@ fn run(records: &[Record]) -> String {
         records.iter().map(|record| record.unix_seconds).reduce(by).unwrap_or_default()
     };
     format!(
-        "{} of {all} cells, **{surprises} surprises**, run {} to {}. In all {} runs: {} faults, {} holds, {} waits given up, \
+        "{} of {all} cells, **{}**, run {} to {}. In all {} runs: {} faults, {} holds, {} waits given up, \
          {} accesses whose token was checked, of which {} were refused.\n",
         latest.len(),
+        plural(surprises),
         day(days(u64::min)),
         day(days(u64::max)),
         records.len(),
@@ -108,7 +109,7 @@ fn cell(runs: &[(Option<&&Record>, &Outcome)]) -> String {
     let mut parts = Vec::new();
     let surprises = done.iter().filter(|(record, _)| record.surprise.is_some()).count();
     if surprises > 0 {
-        parts.push(format!("**{surprises} surprises**"));
+        parts.push(format!("**{}**", plural(surprises)));
     }
     let good = || done.iter().filter(|(record, _)| record.surprise.is_none());
     let safe = good().filter(|(_, outcome)| !matches!(outcome, Outcome::KnownBreak(_)));
@@ -204,6 +205,10 @@ fn row(cells: impl IntoIterator<Item = String>) -> String {
     format!("| {} |\n", cells.into_iter().collect::<Vec<_>>().join(" | "))
 }
 
+fn plural(surprises: usize) -> String {
+    if surprises == 1 { "1 surprise".into() } else { format!("{surprises} surprises") }
+}
+
 /// 1234567 as 1,234,567.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -247,7 +252,7 @@ mod tests {
             "{renewed}"
         );
         assert!(
-            renewed.contains("**1 surprises**")
+            renewed.contains("**1 surprise**")
                 && renewed.contains("2023-11-14")
                 && renewed.contains("2,469,134"),
             "{renewed}"
@@ -260,7 +265,7 @@ mod tests {
         let records = [record("redis", "cut", None), record("redis:plain", "cut", Some("two held"))];
         let matrix = matrix(&records);
         let cut = matrix.lines().find(|line| line.starts_with("| `cut` ")).expect("a row");
-        assert!(cut.contains("| **1 surprises**; safe, 2.1 s; 2 of 5 |") && cut.contains("| – |"), "{cut}");
+        assert!(cut.contains("| **1 surprise**; safe, 2.1 s; 2 of 5 |") && cut.contains("| – |"), "{cut}");
         assert!(surprises(&records).contains("redis:plain / cut, seed 7"));
         assert!(mixed(&[record("etcd", "mixed", None)]).contains("| etcd | 1.0 | 2 |"));
     }

@@ -172,7 +172,10 @@ fn words(fault: Fault, run: &Run, record: &Record) -> String {
     let deed = deed(fault);
     let Some(surprise) = &record.surprise else {
         let told = if record.lost > 0 {
-            format!("{} holds were lost, and each holder was told before the next one began", record.lost)
+            format!(
+                "{} holds were lost, and no holder still believed in one when the next began",
+                record.lost
+            )
         } else {
             "no hold was lost".to_owned()
         };

@@ -109,7 +109,8 @@ fn introduction(
 ) -> String {
     let without =
         if has_network { "" } else { "; its network cannot be reached by a proxy, and is left alone" };
-    format!("{engine} {style}, TTL {ttl:?}, seed {seed}: {faults} faults{without}\n")
+    let faults = if faults == 1 { "1 fault".to_owned() } else { format!("{faults} faults") };
+    format!("{engine} {style}, TTL {ttl:?}, seed {seed}: {faults}{without}\n")
 }
 
 fn conclusion(faults: &[Verdict]) -> String {
@@ -121,11 +122,11 @@ fn conclusion(faults: &[Verdict]) -> String {
         format!("{broken} faults broke a promise")
     };
     format!(
-        "{held}: {} faults struck {} times during {} holds. Of {} updates without a check of tokens {} were lost, with it none.\n",
-        faults.len(),
+        "{held}: {} strikes during {} holds. Of {} updates without a check of tokens {} were lost{}.\n",
         sum(|verdict| verdict.record.strikes),
         sum(|verdict| verdict.record.holds),
         sum(|verdict| verdict.record.unfenced),
         sum(|verdict| verdict.record.lost_unfenced),
+        if broken == 0 { ", with it none" } else { "" },
     )
 }
