@@ -7,8 +7,8 @@
 -- Replies 1 if the claim had the lock, else 0.
 local id, mark_ms, counts_all = ARGV[1], ARGV[2], ARGV[3] == '1'
 local present = redis.call('GET', KEYS[1])
--- Ours begin with the id; of another client's the whole value is its name.
-local was_here = present and id ~= '' and (string.match(present, '^%S+') == id or present == id)
+-- Ours begin with the id and the token; of another client's the whole value is its name.
+local was_here = present and id ~= '' and (string.match(present, '^(%x+) %d+ ') == id or present == id)
 if was_here then
   redis.call('DEL', KEYS[1])
 elseif mark_ms ~= '0' then

@@ -210,6 +210,9 @@ async fn a_holder_of_theirs_is_shown_as_foreign_and_can_be_evicted() {
     let holder = view.holders().next().expect("it holds");
     assert!(holder.foreign);
     assert_eq!(holder.holder.text, "a kazoo client");
+    let refused = keeper.semaphore(&name, 2).try_acquire(1).await.unwrap_err();
+    assert!(matches!(refused, lockkeeper_core::Error::Mismatch { .. }), "{refused}");
+    assert_eq!(look(&keeper, &name).await.claims.len(), 1, "the refused claim left nothing behind");
     assert!(keeper.evict(&name, &holder.id).await.unwrap());
     keeper.mutex(&name).lock().await.unwrap().release().await.unwrap();
 }
