@@ -12,7 +12,7 @@ use tokio_postgres::error::SqlState;
 /// The version of what this program needs. Without a version in the database, its tables are those of 0.1.0 or missing.
 macro_rules! version {
     () => {
-        3
+        4
     };
 }
 const VERSION: i64 = version!();

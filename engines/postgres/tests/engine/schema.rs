@@ -25,7 +25,7 @@ async fn an_older_layout_is_migrated_and_keeps_its_claims() {
         let url = format!("{}?style={style}", server.url());
         let keeper = lockkeeper::connect(&url).await.expect(style);
         let found = "SELECT version FROM lockkeeper_schema WHERE style = $1";
-        assert_eq!(admin.query_one(found, &[&style]).await.expect(style).get::<_, i64>(0), 3, "{style}");
+        assert_eq!(admin.query_one(found, &[&style]).await.expect(style).get::<_, i64>(0), 4, "{style}");
         let is_old_held = ["queue", "row"].contains(&style);
         let old = keeper.mutex("old").try_lock().await.expect(style);
         assert_eq!(old.is_none(), is_old_held, "{style}");
