@@ -289,7 +289,7 @@ impl Race for RedLock {
         let in_time = Clock::Boot.now().since(sent) < claim.ttl;
         match outcome {
             Outcome::Holds(token) if in_time => {
-                return Ok(Answer::GrantedAsOf(Grant { token: Token(token) }, sent));
+                return Ok(Answer::GrantedAsOf(Grant { token: Token(token) }, sent, None));
             }
             _ => self.0.withdraw(claim, attempt, &words).await,
         }
