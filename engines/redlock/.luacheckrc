@@ -7,8 +7,8 @@ files["src/scripts/common.lua"] = {unused = false}
 for _, name in ipairs({"ask", "attempt", "evict", "keep", "leave", "list", "pass", "raise", "regain", "wait"}) do
   files["src/scripts/" .. name .. ".lua"] = {
     read_globals = {
-      "lock", "fence", "waiting", "clock", "now_ms", "use", "read", "hold_of", "live", "last_number", "wake",
-      "remove", "is_asked",
+      "lock", "fence", "waiting", "seconds", "now_ms", "use", "read", "hold_of", "live", "last_number", "number_of",
+      "wake", "remove", "is_asked",
     },
   }
 end

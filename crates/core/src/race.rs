@@ -16,9 +16,9 @@ use std::time::Duration;
 pub enum Answer {
     /// The claim holds.
     Granted(Grant),
-    /// It holds, and is known to live its TTL as counted from this moment only, since the attempt took
-    /// several sends (RedLock: several nodes, several rounds).
-    GrantedAsOf(Grant, Moment),
+    /// It holds, and is known to live its TTL as counted from this moment only: the attempt took several sends (RedLock:
+    /// several nodes, several rounds), or the grant came from a wait that was sent then. It may hang on a lifeline as well.
+    GrantedAsOf(Grant, Moment, Option<Lifeline>),
     /// It holds, and hangs on this lifeline: a connection which frees the lock at the moment it breaks, or a session.
     GrantedOn(Grant, Lifeline),
     /// Somebody else holds; nothing of this claim is left at the engine. The engine may know how long the
@@ -138,7 +138,9 @@ impl<R: Race> RaceEngine<R> {
                 Ok(answer) => {
                     match &answer {
                         Answer::Granted(_) => attempt.joined(sent, None),
-                        Answer::GrantedAsOf(_, moment) => attempt.joined(*moment, None),
+                        Answer::GrantedAsOf(_, moment, lifeline) => {
+                            attempt.joined(*moment, lifeline.as_ref())
+                        }
                         Answer::GrantedOn(_, lifeline) => attempt.joined(sent, Some(lifeline)),
                         Answer::Busy { .. } => attempt.absent(),
                     }
@@ -175,7 +177,7 @@ impl<R: Race> Engine for RaceEngine<R> {
             let mut sent = attempt.asked;
             loop {
                 let free_in = match self.attempt(attempt, sent).await? {
-                    Answer::Granted(grant) | Answer::GrantedAsOf(grant, _) | Answer::GrantedOn(grant, _) => {
+                    Answer::Granted(grant) | Answer::GrantedAsOf(grant, ..) | Answer::GrantedOn(grant, _) => {
                         return Ok(Some(grant));
                     }
                     Answer::Busy { free_in } => free_in,

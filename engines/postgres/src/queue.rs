@@ -25,9 +25,10 @@ use tokio_postgres::types::ToSql;
 pub(crate) const STATEMENTS: &[&str] = &[
     "SELECT o_place, o_ahead, o_free_in_ms, o_ruling FROM lockkeeper_join(\
      $1::text, $2::text, $3::text, $4::bigint, $5::bigint, $6::bigint, $7::text, $8::text, $9::bigint)",
-    include_str!("sql/queue_join_many.sql"),
+    "SELECT id, o_place, o_ahead, o_free_in_ms, o_ruling FROM lockkeeper_join_many(\
+     $1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[], $8::text, $9::bigint[])",
     "SELECT lockkeeper_leave($1::text, $2::bigint, $3::text)",
-    include_str!("sql/queue_leave_many.sql"),
+    "SELECT lockkeeper_leave_many($1::text[], $2::bigint[], $3::text[])",
     include_str!("sql/queue_keep.sql"),
     include_str!("sql/queue_look.sql"),
     "SELECT lockkeeper_sweep(name) FROM unnest($1::text[]) AS name",

@@ -23,6 +23,8 @@ pub struct Hold<C> {
     pub token: Option<Token>,
     /// Since when.
     pub since: Moment,
+    /// When the wait was sent that it came from, if it had to wait.
+    waited_from: Option<Moment>,
     /// Until when it holds unless it is renewed: a keeper that hangs must not hold for ever.
     pub expires_at: Moment,
     /// Somebody asks for it to be released.
@@ -55,8 +57,8 @@ impl<C> Default for Entry<C> {
 /// What a claim finds when it wants to take a lock.
 #[derive(Debug)]
 pub enum Reserved<C> {
-    /// It holds already: a second attempt of the same claim, or its wait was successful.
-    Mine(Arc<C>, Token),
+    /// It holds already: a second attempt of the same claim, or its wait was successful, which was sent at this moment.
+    Mine(Arc<C>, Token, Option<Moment>),
     /// Another claim of this process is ahead.
     Busy,
     /// Nobody of this process: go to the server.
@@ -143,7 +145,7 @@ impl<C> Holds<C> {
         }
         if let (Some(connection), Some(token)) = (&hold.connection, hold.token) {
             hold.expires_at = Clock::Boot.now().plus(claim.ttl);
-            return Reserved::Mine(Arc::clone(connection), token);
+            return Reserved::Mine(Arc::clone(connection), token, hold.waited_from);
         }
         hold.connection = connection.cloned();
         Reserved::Free
@@ -161,15 +163,19 @@ impl<C> Holds<C> {
         find(&mut self.entries(), &claim.name, claim.id).map(|hold| hold.token = Some(token)).is_some()
     }
 
-    /// Enters what a representative got while it waited.
-    pub fn enter_taken(&self, claim: &Claim, connection: &Arc<C>, token: Token) -> bool {
+    /// Enters what a representative got by a wait that was sent at `from`.
+    pub fn enter_taken(&self, claim: &Claim, connection: &Arc<C>, token: Token, from: Moment) -> bool {
         let mut entries = self.entries();
         let entry = entries.entry(claim.name.clone()).or_default();
         if entry.hold.is_some() {
             return false;
         }
-        entry.hold =
-            Some(Hold { connection: Some(Arc::clone(connection)), token: Some(token), ..fresh(claim) });
+        entry.hold = Some(Hold {
+            connection: Some(Arc::clone(connection)),
+            token: Some(token),
+            waited_from: Some(from),
+            ..fresh(claim)
+        });
         true
     }
 
@@ -263,6 +269,7 @@ fn fresh<C>(claim: &Claim) -> Hold<C> {
         connection: None,
         token: None,
         since: now,
+        waited_from: None,
         expires_at: now.plus(claim.ttl),
         asked: false,
         is_ending: false,

@@ -78,6 +78,9 @@ pub trait Connections: Send + Sync + 'static {
     fn close(&self);
 }
 
+/// A wait of less than this part of the TTL leaves its hold enough time until the first renewal.
+const SHORT_WAIT: u32 = 4;
+
 /// Locks held by connections.
 pub struct Sessions<S: Connections>(Arc<Inner<S>>);
 
@@ -265,11 +268,12 @@ impl<S: Connections> Inner<S> {
         };
         let (sender, receiver) = oneshot::channel();
         let settled = Settled::begin(self, claim.id).await;
+        let from = Clock::Boot.now();
         background::handle().spawn(wait(Arc::clone(self), claim.clone(), connection, sender, settled));
         match receiver.await {
             Ok(Ok(mut taken)) => {
                 if let Some((connection, token)) = taken.lock.take()
-                    && !self.holds.enter_taken(claim, &connection, token)
+                    && !self.holds.enter_taken(claim, &connection, token, from)
                 {
                     taken.lock = Some((connection, token));
                 }
@@ -344,9 +348,19 @@ impl<S: Connections> Race for Sessions<S> {
         let shared = inner.open_shared(claim.id);
         match inner.holds.reserve(claim, shared.as_ref()) {
             Reserved::Busy => return Ok(busy),
-            Reserved::Mine(connection, token) => {
-                Box::pin(inner.confirm(claim, &connection)).await?;
-                return Ok(Answer::GrantedOn(Grant { token }, connection.lifeline().clone()));
+            Reserved::Mine(connection, token, waited_from) => {
+                let lifeline = connection.lifeline().clone();
+                // Law 5: a short wait counts from its send, when the server had the session. The grant of a longer one is
+                // confirmed, for it may be as old as the wait.
+                return match waited_from {
+                    Some(from) if Clock::Boot.now().since(from) < claim.ttl / SHORT_WAIT => {
+                        Ok(Answer::GrantedAsOf(Grant { token }, from, Some(lifeline)))
+                    }
+                    _ => {
+                        Box::pin(inner.confirm(claim, &connection)).await?;
+                        Ok(Answer::GrantedOn(Grant { token }, lifeline))
+                    }
+                };
             }
             Reserved::Free => {}
         }

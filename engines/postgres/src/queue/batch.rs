@@ -179,15 +179,15 @@ impl Batch for Leaves {
     }
 
     async fn send(&self, leavings: &[Leaving]) -> Vec<Result<bool>> {
-        if let [leaving] = leavings {
-            return vec![Self::one(&self.0, leaving).await];
+        let one_by_one = || join_all(leavings.iter().map(|leaving| Self::one(&self.0, leaving)));
+        // Together they are found by their places, in whose order renewals lock rows as well.
+        if leavings.len() == 1 || leavings.iter().any(|leaving| leaving.place == 0) {
+            return one_by_one().await;
         }
         match self.many(leavings).await {
             Ok(left) => leavings.iter().map(|leaving| Ok(left.contains(&leaving.id))).collect(),
             // One must not fail for the others.
-            Err(error) if was_refused(&error) => {
-                join_all(leavings.iter().map(|leaving| Self::one(&self.0, leaving))).await
-            }
+            Err(error) if was_refused(&error) => one_by_one().await,
             Err(error) => leavings.iter().map(|_| Err(unknown("leave the queue", &error))).collect(),
         }
     }

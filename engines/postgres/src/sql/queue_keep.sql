@@ -1,5 +1,5 @@
 -- Law 2: a claim that has expired is not renewed, even if nobody has removed it yet. Rows are locked in the order of names
--- and places, as in queue_leave_many.sql, so that no two statements wait for each other.
+-- and places, as in lockkeeper_leave_many, so that no two statements wait for each other.
 WITH renewed AS MATERIALIZED (
     SELECT claim.name, claim.place, renewal.ttl_ms, renewal.held_ms
     FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[]) AS renewal (name, place, id, ttl_ms, held_ms)

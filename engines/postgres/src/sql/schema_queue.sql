@@ -152,6 +152,80 @@ BEGIN
     RETURN true;
 END $$;
 
+-- Joins of many claims in one commit, in the order of their names. Most locks are free: one statement appends to all that
+-- are. The others go one by one.
+CREATE OR REPLACE FUNCTION lockkeeper_join_many(
+    p_names text[], p_ids text[], p_demands text[], p_weights bigint[], p_rooms bigint[], p_permits bigint[],
+    p_holders text[], p_channel text, p_ttls_ms bigint[]
+) RETURNS TABLE (id text, o_place bigint, o_ahead bigint, o_free_in_ms bigint, o_ruling text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    appended text[];
+    places bigint[];
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended(name, 2)) FROM unnest(p_names) AS name;
+
+    WITH joined AS (
+        INSERT INTO lockkeeper_claims
+            (name, place, id, demand, weight, room, permits, holder, channel, joined_at, expires_at, granted_at)
+        SELECT name, nextval('lockkeeper_token'), id, demand, weight, room, permits, holder, p_channel,
+            clock_timestamp(), clock_timestamp() + ttl_ms * interval '1 millisecond', clock_timestamp()
+        FROM (
+            -- Of several that want the same lock one finds it free.
+            SELECT DISTINCT ON (name COLLATE "C") *
+            FROM unnest(p_names, p_ids, p_demands, p_weights, p_rooms, p_permits, p_holders, p_ttls_ms)
+                AS joining (name, id, demand, weight, room, permits, holder, ttl_ms)
+        ) AS joining
+        WHERE NOT EXISTS (SELECT FROM lockkeeper_claims AS claim WHERE claim.name = joining.name)
+        RETURNING id, place
+    )
+    SELECT array_agg(id), array_agg(place) INTO appended, places FROM joined;
+    RETURN QUERY SELECT one.id, one.place, 0::bigint, NULL::bigint, NULL::text
+    FROM unnest(appended, places) AS one (id, place);
+    IF cardinality(appended) = cardinality(p_ids) THEN
+        RETURN;
+    END IF;
+
+    RETURN QUERY SELECT joining.id, found.*
+    FROM unnest(p_names, p_ids, p_demands, p_weights, p_rooms, p_permits, p_holders, p_ttls_ms)
+        AS joining (name, id, demand, weight, room, permits, holder, ttl_ms),
+        LATERAL lockkeeper_join(joining.name, joining.id, joining.demand, joining.weight, joining.room,
+            joining.permits, joining.holder, p_channel, joining.ttl_ms) AS found
+    WHERE joining.id <> ALL (coalesce(appended, '{}'));
+END $$;
+
+-- Removes many claims in one commit, in the order of their names and places, and notifies the claims that fit now;
+-- returns those that were there. All places are known.
+CREATE OR REPLACE FUNCTION lockkeeper_leave_many(p_names text[], p_places bigint[], p_ids text[])
+RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+    gone_ids text[];
+    gone_names text[];
+    gone_places bigint[];
+    gone_weights bigint[];
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended(name, 2)) FROM unnest(p_names) AS name;
+
+    -- Whatever the plan, rows are found through the index or in the order of the arrays: both are that of queue_keep.sql,
+    -- so that no two statements wait for each other.
+    WITH gone AS (
+        DELETE FROM lockkeeper_claims AS claim
+        USING unnest(p_names, p_places, p_ids) AS leaving (name, place, id)
+        WHERE claim.name = leaving.name AND claim.place = leaving.place AND claim.id = leaving.id
+        RETURNING claim.id, claim.name, claim.place, claim.weight
+    )
+    SELECT array_agg(id), array_agg(name), array_agg(place), array_agg(weight)
+    INTO gone_ids, gone_names, gone_places, gone_weights FROM gone;
+
+    -- What several of one lock have freed counts together: a claim may fit only because all of them have left.
+    PERFORM lockkeeper_wake(gone.name, min(gone.place), sum(gone.weight)::bigint)
+    FROM unnest(gone_names, gone_places, gone_weights) AS gone (name, place, weight)
+    WHERE EXISTS (SELECT FROM lockkeeper_claims AS claim WHERE claim.name = gone.name)
+    GROUP BY gone.name;
+    RETURN QUERY SELECT unnest(gone_ids);
+END $$;
+
 -- Lets a holder take less room and notifies the claims that fit now; false if the claim is gone.
 CREATE OR REPLACE FUNCTION lockkeeper_shrink(
     p_name text, p_place bigint, p_id text, p_demand text, p_weight bigint

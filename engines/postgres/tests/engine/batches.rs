@@ -267,6 +267,78 @@ async fn statements_that_take_free_and_renew_the_same_rows_never_wait_in_a_circl
     }
 }
 
+/// What `lockkeeper_join_many` replies for these names and ids, each an exclusive claim or one of two permits: the id, and the
+/// weight ahead or the demand that rules.
+async fn join_together(client: &Client, claims: &[(&str, &str, bool)]) -> Vec<(String, i64, Option<String>)> {
+    let column = |of: fn(&(&str, &str, bool)) -> String| claims.iter().map(of).collect::<Vec<_>>();
+    let numbers = |of: fn(bool) -> i64| claims.iter().map(|claim| of(claim.2)).collect::<Vec<_>>();
+    let (names, ids) = (column(|claim| claim.0.into()), column(|claim| claim.1.into()));
+    let demands = column(|claim| if claim.2 { "permits 1 of 2".into() } else { "exclusive".into() });
+    let (weights, rooms) = (vec![1_i64; claims.len()], numbers(|permits| if permits { 2 } else { 1 }));
+    let permits = numbers(|permits| if permits { 2 } else { 0 });
+    let (holders, ttls) = (vec![""; claims.len()], vec![3_600_000_i64; claims.len()]);
+    let join = "SELECT id, o_place, o_ahead, o_ruling FROM lockkeeper_join_many($1, $2, $3, $4, $5, $6, $7, 'none', $8)";
+    let rows = client
+        .query(join, &[&names, &ids, &demands, &weights, &rooms, &permits, &holders, &ttls])
+        .await
+        .expect("joins");
+    let mut found: Vec<_> = rows.iter().map(|row| (row.get(0), row.get(2), row.get(3))).collect();
+    found.sort();
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_that_join_together_find_what_they_would_find_one_by_one() {
+    let server = Postgres::start();
+    keeper_of(&server, "queue", lockkeeper::DEFAULT_TTL).await.close().await;
+    let client = client(&server).await;
+    let expected = |found: &[(&str, i64, Option<&str>)]| -> Vec<(String, i64, Option<String>)> {
+        found.iter().map(|(id, ahead, ruling)| ((*id).into(), *ahead, ruling.map(Into::into))).collect()
+    };
+    let first = join_together(&client, &[("a", "1", false), ("b", "2", true), ("c", "3", false)]).await;
+    assert_eq!(first, expected(&[("1", 0, None), ("2", 0, None), ("3", 0, None)]));
+    // Behind a claim, beside one, once more, of another shape, and on a free lock.
+    let next = [("a", "4", false), ("b", "5", true), ("b", "6", false), ("c", "3", false), ("d", "7", false)];
+    let next = join_together(&client, &next).await;
+    let ruling = Some("permits 1 of 2");
+    assert_eq!(
+        next.iter().filter(|(id, ..)| id != "6").cloned().collect::<Vec<_>>(),
+        expected(&[("3", 0, None), ("4", 1, None), ("5", 1, None), ("7", 0, None)])
+    );
+    assert_eq!(next.iter().find(|(id, ..)| id == "6").expect("a reply").2.as_deref(), ruling);
+    // Of several on one free lock, one after the other.
+    let same = join_together(&client, &[("e", "8", false), ("e", "9", false), ("e", "10", false)]).await;
+    let mut ahead: Vec<i64> = same.iter().map(|(_, ahead, _)| *ahead).collect();
+    ahead.sort_unstable();
+    assert_eq!(ahead, [0, 1, 2]);
+}
+
+/// As many tasks of two keepers as there are batches of, on few locks: what they send together is about the same ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_queues_that_many_join_and_leave_together_each_goes_to_one_after_the_other() {
+    let server = Postgres::start();
+    let keepers = [(); 2].map(|()| async { keeper_of(&server, "queue", lockkeeper::DEFAULT_TTL).await });
+    let keepers = futures_util::future::join_all(keepers).await;
+    let recorder = Recorder::new();
+    let tasks: Vec<_> = (0..64_u32)
+        .map(|task| {
+            let (keeper, recorder) = (keepers[task as usize % 2].clone(), recorder.clone());
+            tokio::spawn(async move {
+                for turn in 0..10 {
+                    let lock = (task + turn) % 5;
+                    let story = recorder.asks(task, lock, Demand::Exclusive);
+                    let asked = keeper.mutex(format!("few/{lock}")).lock().await.map(Some);
+                    story.gets(asked, std::future::ready(())).await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("a task");
+    }
+    assert!(recorder.judged().events.len() > 1_000);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_taken_together_the_expired_are_taken_over_and_the_held_are_not() {
     let server = Postgres::start();

@@ -60,6 +60,17 @@ fn number(number: u64) -> i64 {
     i64::try_from(number).expect("a small number")
 }
 
+/// Removes these claims of a lock in one statement.
+async fn leave_together(client: &Client, name: &str, places: &[usize]) {
+    let names = vec![name; places.len()];
+    let ids: Vec<String> = places.iter().map(|place| id(*place)).collect();
+    let numbers: Vec<i64> = places.iter().map(|place| *place as i64).collect();
+    let leave = "SELECT lockkeeper_leave_many($1, $2, $3)";
+    let left = client.query(leave, &[&names, &numbers, &ids]).await.expect("leaves");
+    assert_eq!(left.len(), places.len());
+    client.query_one("SELECT 1", &[]).await.expect("a reply");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn leaves_and_downgrades_wake_those_that_the_rule_lets_in() {
     let server = Postgres::start();
@@ -88,6 +99,21 @@ async fn leaves_and_downgrades_wake_those_that_the_rule_lets_in() {
         // One change after the other, until nobody is left.
         while !claims.is_empty() {
             let before = holding(&claims, limit);
+            if random(3) == 0 {
+                let gone: Vec<usize> =
+                    claims.iter().map(|(place, _)| *place).filter(|_| random(2) == 0).collect();
+                claims.retain(|(place, _)| !gone.contains(place));
+                leave_together(&client, &name, &gone).await;
+                let after = holding(&claims, limit);
+                let told: Vec<String> = std::iter::from_fn(|| messages.try_recv().ok()).collect();
+                let message = |(place, ahead): &(usize, u64)| format!("{} {ahead}", id(*place));
+                // One that holds already may be told so again.
+                assert!(told.iter().all(|text| after.iter().any(|claim| message(claim) == *text)));
+                let is_new = |(place, _): &&(usize, u64)| !before.iter().any(|(known, _)| known == place);
+                let missing = after.iter().filter(is_new).find(|claim| !told.contains(&message(claim)));
+                assert_eq!(missing, None, "{demands:?}, after {gone:?} of {before:?}");
+                continue;
+            }
             let index = random(claims.len());
             let (place, weight) = claims[index];
             let own = (&name, &(place as i64), &id(place));

@@ -15,8 +15,16 @@ local function use(first)
 end
 
 use(1)
-local clock = redis.call('TIME')
-local now_ms = clock[1] * 1000 + math.floor(clock[2] / 1000)
+
+-- This node's clock: seconds, and milliseconds. Not every call needs it.
+local clock
+local function seconds()
+  clock = clock or redis.call('TIME')
+  return clock[1]
+end
+local function now_ms()
+  return seconds() * 1000 + math.floor(clock[2] / 1000)
+end
 
 -- Reads '<id>-<attempt> …'; another client's value has no such form.
 local function read(value)
@@ -26,12 +34,12 @@ end
 
 -- The value with which the claim holds here, and whether it is shared; or nothing.
 local function hold_of(claim)
-  local kind = redis.call('TYPE', lock).ok
-  if kind == 'string' then
-    local value = redis.call('GET', lock)
-    if read(value) == claim then return value, false end
-  elseif kind == 'zset' then
-    redis.call('ZREMRANGEBYSCORE', lock, '-inf', now_ms)
+  -- MGET passes over a key of another type.
+  local alone = redis.call('MGET', lock)[1]
+  if alone then
+    if read(alone) == claim then return alone, false end
+  elseif redis.call('TYPE', lock).ok == 'zset' then
+    redis.call('ZREMRANGEBYSCORE', lock, '-inf', now_ms())
     for _, value in ipairs(redis.call('ZRANGE', lock, 0, -1)) do
       if read(value) == claim then return value, true end
     end
@@ -43,17 +51,22 @@ local function live(ttl_ms)
   if redis.call('PTTL', lock) < ttl_ms then redis.call('PEXPIRE', lock, ttl_ms) end
 end
 
-local function last_number()
-  local last, owner = string.match(redis.call('GET', fence) or '0 -', '^(%d+) (%S+)$')
+-- Reads a fence; one that is missing is the number of nobody.
+local function number_of(fenced)
+  local last, owner = string.match(fenced or '0 -', '^(%d+) (%S+)$')
   return tonumber(last), owner
+end
+
+local function last_number()
+  return number_of(redis.call('GET', fence))
 end
 
 -- Wakes who may have the lock now: the first, and if it wants to share, those behind it who do, too.
 local function wake()
   local one_alone = true
-  while redis.call('EXISTS', lock) == 0 do
+  while true do
     local first = redis.call('ZRANGE', waiting, 0, 0)[1]
-    if not first then return end
+    if not first or redis.call('EXISTS', lock) == 1 then return end
     local channel, id, mode = string.match(first, '^(%S+) (%S+) (%S+)$')
     if mode == 'exclusive' and not one_alone then return end
     redis.call('ZREM', waiting, first)

@@ -8,7 +8,7 @@ for i = 1, #KEYS, 3 do
   local ttl_ms = tonumber(ARGV[i + 1])
   if mine then
     if shared then
-      redis.call('ZADD', lock, now_ms + ttl_ms, mine)
+      redis.call('ZADD', lock, now_ms() + ttl_ms, mine)
       live(ttl_ms)
     else
       redis.call('PEXPIRE', lock, ttl_ms)

@@ -8,7 +8,7 @@ if redis.call('EXISTS', KEYS[4]) == 1 then return 0 end
 if hold_of(id) then return 1 end
 if mode == 'shared' then
   if redis.call('TYPE', lock).ok == 'string' then return 0 end
-  redis.call('ZADD', lock, now_ms + ttl_ms, value)
+  redis.call('ZADD', lock, now_ms() + ttl_ms, value)
   live(ttl_ms)
 elseif not redis.call('SET', lock, value, 'NX', 'PX', ttl_ms) then
   return 0
