@@ -9,7 +9,7 @@ import Redis from "ioredis";
 import redlock from "redlock";
 
 const [host, ttl] = [process.argv[2], Number(process.argv[3])];
-const client = new Redis(`redis://${host}`, { maxRetriesPerRequest: null });
+const client = new Redis(`redis://${host}`);
 client.on("error", () => {});
 const Redlock = redlock.default ?? redlock;
 const manager = new Redlock([client], { automaticExtensionThreshold: Math.min(500, ttl / 2) });

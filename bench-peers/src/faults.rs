@@ -24,7 +24,7 @@ const MOMENT: Duration = Duration::from_millis(500);
 /// Nobody else gets a lock later than this.
 const GRANTED: Duration = Duration::from_secs(12);
 /// How long two holders are watched.
-const WATCHED: Duration = Duration::from_secs(3);
+const WATCHED: Duration = Duration::from_secs(6);
 /// A program replies after this, unless its server does not.
 const REPLIES: Duration = Duration::from_secs(30);
 
