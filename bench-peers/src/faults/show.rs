@@ -16,8 +16,9 @@ pub fn table(saved: &Saved) -> String {
         saved.repetitions,
         saved.machine.caveat()
     );
-    text += "| lock | asked of it | holder paused beyond the TTL | holder cut off | server killed, its data kept | server killed, its data lost \
-             | leader of three killed | given up, yet held on | token |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
+    text += "| lock | asked of it | holder paused beyond the TTL | holder cut off | server killed, its data kept \
+             | server killed, its data lost | leader of three killed | given up, yet held on | token |\n\
+             | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
     for peer in FAULTED {
         let Some(results) = saved.peers.get(peer.name) else { continue };
         let name = if peer.rival.is_none() { format!("lockkeeper {}", peer.name) } else { peer.name.into() };
