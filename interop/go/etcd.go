@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -22,7 +23,7 @@ func openEtcd(endpoints []string) (func() (locker, error), error) {
 		return nil, err
 	}
 	return func() (locker, error) {
-		session, err := concurrency.NewSession(client, concurrency.WithTTL(10))
+		session, err := concurrency.NewSession(client, concurrency.WithTTL(int(expiry/time.Second)))
 		return &etcdLocker{session, map[string]*concurrency.Mutex{}, map[string]*concurrency.Election{}}, err
 	}, nil
 }
@@ -52,6 +53,34 @@ func (own *etcdLocker) try(name string) (bool, error) {
 	}
 	return err == nil, err
 }
+
+func (own *etcdLocker) within(name string, limit time.Duration) (bool, error) {
+	context, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	err := own.mutex(name).Lock(context)
+	if context.Err() != nil && err != nil {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// held asks as IsOwner is documented: in a transaction of the server.
+func (own *etcdLocker) held(name string) (bool, error) {
+	context, cancel := context.WithTimeout(context.Background(), expiry)
+	defer cancel()
+	reply, err := own.session.Client().Txn(context).If(own.mutex(name).IsOwner()).Commit()
+	return err == nil && reply.Succeeded, err
+}
+
+func (own *etcdLocker) token(name string) string {
+	header := own.mutex(name).Header()
+	if header == nil {
+		return ""
+	}
+	return strconv.FormatInt(header.Revision, 10)
+}
+
+func (own *etcdLocker) lost() <-chan struct{} { return own.session.Done() }
 
 func (own *etcdLocker) unlock(name string) error {
 	return own.mutex(name).Unlock(context.Background())

@@ -1,25 +1,42 @@
 // Locks by clients that are written in Go, as lines on standard input say: THREAD VERB NAME [VALUE]. Each thread does one thing
 // after the other, and replies with a line of its own when it is done.
 //
-//	peer etcd ENDPOINTS     go.etcd.io/etcd/client/v3/concurrency: Mutex and Election
-//	peer redsync ADDRESSES  redsync on one server or several
-//	peer redislock ADDRESS  bsm/redislock
+//	peer etcd ENDPOINTS [TTL_MS]               go.etcd.io/etcd/client/v3/concurrency: Mutex and Election
+//	peer redsync ADDRESSES [TTL_MS [PAUSE_MS]]  redsync on one server or several
+//	peer redislock ADDRESS [TTL_MS [PAUSE_MS]]  bsm/redislock
+//
+// The pause is between two tries of those who wait; 0 is what the client's documentation has. 'THREAD lost!' tells that the client says so.
 package main
 
 import (
 	"bufio"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // A locker is one thread's way to a lock.
 type locker interface {
 	lock(name string) error
 	try(name string) (bool, error)
+	// within gives up after the limit.
+	within(name string, limit time.Duration) (bool, error)
+	// held is the client's own check of a lock that it got.
+	held(name string) (bool, error)
+	// token is a number of a held lock that grows with each grant; none is empty.
+	token(name string) string
+	// lost tells when the client learns that it has lost its locks; nil if it tells nothing.
+	lost() <-chan struct{}
 	unlock(name string) error
 }
+
+var (
+	expiry = 10 * time.Second
+	pause  = 2 * time.Millisecond
+)
 
 // An elector also takes part in elections.
 type elector interface {
@@ -38,11 +55,22 @@ func say(words ...string) {
 }
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: peer etcd|redsync|redislock ADDRESSES")
+	if len(os.Args) < 3 || len(os.Args) > 5 {
+		fmt.Fprintln(os.Stderr, "usage: peer etcd|redsync|redislock ADDRESSES [TTL_MS [PAUSE_MS]]")
 		os.Exit(64)
 	}
-	open, err := connect(os.Args[1], strings.Split(os.Args[2], ","))
+	for at, setting := range []*time.Duration{&expiry, &pause} {
+		if len(os.Args) > 3+at {
+			milliseconds, err := strconv.Atoi(os.Args[3+at])
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(64)
+			}
+			*setting = time.Duration(milliseconds) * time.Millisecond
+		}
+	}
+	again := func() (func() (locker, error), error) { return connect(os.Args[1], strings.Split(os.Args[2], ",")) }
+	open, err := again()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -56,7 +84,7 @@ func main() {
 		if thread == nil {
 			thread = make(chan []string, 16)
 			threads[words[0]] = thread
-			go serve(words[0], open, thread)
+			go serve(words[0], open, again, thread)
 		}
 		thread <- words[1:]
 	}
@@ -74,17 +102,52 @@ func connect(kind string, addresses []string) (func() (locker, error), error) {
 	return nil, fmt.Errorf("unknown client %q", kind)
 }
 
-func serve(thread string, open func() (locker, error), commands <-chan []string) {
-	own, err := open()
+func serve(thread string, open func() (locker, error), again connector, commands <-chan []string) {
+	own, err := start(thread, open)
+	var prepared func() (string, error)
 	for words := range commands {
 		reply := ""
-		if err == nil {
-			reply, err = run(thread, own, open, words)
+		switch {
+		case err != nil:
+		case words[0] == "turns" || words[0] == "relay":
+			prepared, err = prepare(again, words)
+			reply = "ready"
+		case words[0] == "go":
+			reply, err = prepared()
+		default:
+			// Who asks for a lock after a loss opens a new session.
+			if words[0] != "held" && words[0] != "unlock" && isOver(own.lost()) {
+				own, err = start(thread, open)
+			}
+			if err == nil {
+				reply, err = run(thread, own, open, words)
+			}
 		}
 		if err != nil {
-			reply, err = "failed "+err.Error(), nil
+			reply, err = "failed "+strings.ReplaceAll(err.Error(), "\n", " "), nil
 		}
 		say(thread, reply)
+	}
+}
+
+// start opens a locker, and says when it has lost its locks.
+func start(thread string, open func() (locker, error)) (locker, error) {
+	own, err := open()
+	if err == nil && own.lost() != nil {
+		go func() {
+			<-own.lost()
+			say(thread, "lost!")
+		}()
+	}
+	return own, err
+}
+
+func isOver(lost <-chan struct{}) bool {
+	select {
+	case <-lost:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -93,12 +156,31 @@ func run(thread string, own locker, open func() (locker, error), words []string)
 	switch verb {
 	case "lock":
 		return "locked", own.lock(name)
+	case "token":
+		err := own.lock(name)
+		return strings.TrimSpace("token " + own.token(name)), err
 	case "try":
 		got, err := own.try(name)
 		if !got {
 			return "busy", err
 		}
 		return "locked", err
+	case "wait":
+		milliseconds, err := strconv.Atoi(words[2])
+		if err != nil {
+			return "", err
+		}
+		got, err := own.within(name, time.Duration(milliseconds)*time.Millisecond)
+		if !got {
+			return "gave-up", err
+		}
+		return "locked", err
+	case "held":
+		held, err := own.held(name)
+		if !held {
+			return "lost", err
+		}
+		return "held", err
 	case "unlock":
 		return "unlocked", own.unlock(name)
 	case "contend":

@@ -12,15 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-const (
-	expiry = 10 * time.Second
-	pause  = 2 * time.Millisecond
-	tries  = 30_000
-)
+const tries = 30_000
 
 type redsyncLocker struct {
-	sync *redsync.Redsync
-	held map[string]*redsync.Mutex
+	sync    *redsync.Redsync
+	mutexes map[string]*redsync.Mutex
 }
 
 func openRedsync(addresses []string) func() (locker, error) {
@@ -33,10 +29,36 @@ func openRedsync(addresses []string) func() (locker, error) {
 }
 
 func (own *redsyncLocker) lock(name string) error {
-	mutex := own.sync.NewMutex(name, redsync.WithExpiry(expiry), redsync.WithTries(tries), redsync.WithRetryDelay(pause))
-	own.held[name] = mutex
-	return mutex.Lock()
+	return own.lockIn(context.Background(), name)
 }
+
+func (own *redsyncLocker) lockIn(context context.Context, name string) error {
+	options := []redsync.Option{redsync.WithExpiry(expiry), redsync.WithTries(tries)}
+	if pause > 0 {
+		options = append(options, redsync.WithRetryDelay(pause))
+	}
+	mutex := own.sync.NewMutex(name, options...)
+	own.mutexes[name] = mutex
+	return mutex.LockContext(context)
+}
+
+func (own *redsyncLocker) within(name string, limit time.Duration) (bool, error) {
+	context, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	err := own.lockIn(context, name)
+	if context.Err() != nil && err != nil {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (own *redsyncLocker) held(name string) (bool, error) {
+	return time.Now().Before(own.mutexes[name].Until()), nil
+}
+
+func (own *redsyncLocker) token(string) string { return "" }
+
+func (own *redsyncLocker) lost() <-chan struct{} { return nil }
 
 func (own *redsyncLocker) try(name string) (bool, error) {
 	mutex := own.sync.NewMutex(name, redsync.WithExpiry(expiry))
@@ -45,18 +67,18 @@ func (own *redsyncLocker) try(name string) (bool, error) {
 	if errors.As(err, &taken) || errors.Is(err, redsync.ErrFailed) {
 		return false, nil
 	}
-	own.held[name] = mutex
+	own.mutexes[name] = mutex
 	return err == nil, err
 }
 
 func (own *redsyncLocker) unlock(name string) error {
-	_, err := own.held[name].Unlock()
+	_, err := own.mutexes[name].Unlock()
 	return err
 }
 
 type redislockLocker struct {
 	client *redislock.Client
-	held   map[string]*redislock.Lock
+	locks  map[string]*redislock.Lock
 }
 
 func openRedislock(address string) func() (locker, error) {
@@ -65,11 +87,24 @@ func openRedislock(address string) func() (locker, error) {
 }
 
 func (own *redislockLocker) lock(name string) error {
-	context, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	lock, err := own.client.Obtain(context, name, expiry, &redislock.Options{RetryStrategy: redislock.LinearBackoff(pause)})
-	own.held[name] = lock
+	_, err := own.within(name, time.Minute)
 	return err
+}
+
+func (own *redislockLocker) within(name string, limit time.Duration) (bool, error) {
+	context, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	between := pause
+	if between == 0 {
+		// As in the example of its documentation.
+		between = 100 * time.Millisecond
+	}
+	lock, err := own.client.Obtain(context, name, expiry, &redislock.Options{RetryStrategy: redislock.LinearBackoff(between)})
+	own.locks[name] = lock
+	if context.Err() != nil && err != nil && limit < time.Minute {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func (own *redislockLocker) try(name string) (bool, error) {
@@ -77,10 +112,19 @@ func (own *redislockLocker) try(name string) (bool, error) {
 	if errors.Is(err, redislock.ErrNotObtained) {
 		return false, nil
 	}
-	own.held[name] = lock
+	own.locks[name] = lock
 	return err == nil, err
 }
 
+func (own *redislockLocker) held(name string) (bool, error) {
+	left, err := own.locks[name].TTL(context.Background())
+	return left > 0, err
+}
+
+func (own *redislockLocker) token(string) string { return "" }
+
+func (own *redislockLocker) lost() <-chan struct{} { return nil }
+
 func (own *redislockLocker) unlock(name string) error {
-	return own.held[name].Release(context.Background())
+	return own.locks[name].Release(context.Background())
 }

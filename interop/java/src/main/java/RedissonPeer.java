@@ -19,7 +19,33 @@ public final class RedissonPeer {
         }
         if (arguments.length > 2) config.setLockWatchdogTimeout(Long.parseLong(arguments[2]));
         RedissonClient client = Redisson.create(config);
-        Threads.serve(words -> run(client, words));
+        Threads.serve(words -> {
+            String measured = Bench.run(words, () -> bench(Redisson.create(config)));
+            return measured == null ? run(client, words) : measured;
+        });
+    }
+
+    private static RLock lock(RedissonClient client, String kind, String name) {
+        return switch (kind) {
+            case "read" -> client.getReadWriteLock(name).readLock();
+            case "write" -> client.getReadWriteLock(name).writeLock();
+            case "fenced" -> client.getFencedLock(name);
+            case "fair" -> client.getFairLock(name);
+            default -> client.getLock(name);
+        };
+    }
+
+    private static Bench.Client bench(RedissonClient client) {
+        return new Bench.Client() {
+            public Turns.Lock lock(String kind, String name) {
+                RLock lock = RedissonPeer.lock(client, kind, name);
+                return new Turns.Lock() {
+                    public void lock() { lock.lock(); }
+                    public void unlock() { lock.unlock(); }
+                };
+            }
+            public void close() { client.shutdown(); }
+        };
     }
 
     private static String run(RedissonClient client, String[] words) throws Exception {
@@ -34,17 +60,16 @@ public final class RedissonPeer {
             });
         }
         String name = words[3];
-        RLock lock = switch (words[2]) {
-            case "read" -> client.getReadWriteLock(name).readLock();
-            case "write" -> client.getReadWriteLock(name).writeLock();
-            case "fenced" -> client.getFencedLock(name);
-            default -> client.getLock(name);
-        };
+        RLock lock = lock(client, words[2], name);
         switch (verb) {
             case "lock":
                 if (words.length > 4) lock.lock(Long.parseLong(words[4]), TimeUnit.MILLISECONDS);
                 else lock.lock();
                 return "locked";
+            case "wait":
+                return lock.tryLock(Long.parseLong(words[4]), TimeUnit.MILLISECONDS) ? "locked" : "gave-up";
+            case "held":
+                return lock.isHeldByCurrentThread() ? "held" : "lost";
             case "turn":
                 lock.lock();
                 lock.unlock();

@@ -34,7 +34,7 @@ final class Threads {
         System.exit(0);
     }
 
-    private static synchronized void say(String line) {
+    static synchronized void say(String line) {
         System.out.println(line);
         System.out.flush();
     }
