@@ -65,7 +65,8 @@ impl Failure {
     /// Names the engine's URL, if its server is not in the message yet: a connection that breaks later is not looked into.
     pub(crate) fn at(mut self, place: &str) -> Self {
         let servers = place.split_once("://").map_or(place, |(_, rest)| rest);
-        let servers = servers.rsplit('@').next().and_then(|rest| rest.split('/').find(|part| !part.is_empty()));
+        let servers =
+            servers.rsplit('@').next().and_then(|rest| rest.split('/').find(|part| !part.is_empty()));
         let mut servers = servers.unwrap_or(place).split(',');
         if self.is_of_engine && !servers.any(|server| self.message.contains(server)) {
             self.message += &format!(" ({place})");

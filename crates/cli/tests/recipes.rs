@@ -123,7 +123,9 @@ impl Recipe {
         if let Some(server) = &etcd {
             // The claims of every client have no prefix, and this shows them.
             shell.env("LOCKKEEPER_URL", format!("{}?namespace=", server.url()));
-            shell.env("ETCDCTL_API", "3").env("ETCDCTL_ENDPOINTS", format!("127.0.0.1:{}", server.servers()[0].port()));
+            shell
+                .env("ETCDCTL_API", "3")
+                .env("ETCDCTL_ENDPOINTS", format!("127.0.0.1:{}", server.servers()[0].port()));
         }
         let output = shell.output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();

@@ -53,7 +53,8 @@ fn every_link_of_the_book_stays_within_it() {
     let complaints = String::from_utf8_lossy(&output.stderr);
     no_complaints(complaints.lines().map(str::to_owned).collect());
     assert!(output.status.success());
-    for shown in ["files/docs/queue.svg", "files/docs/bench/throughput.svg", "engines/redis.md", "fencing.md"] {
+    for shown in ["files/docs/queue.svg", "files/docs/bench/throughput.svg", "engines/redis.md", "fencing.md"]
+    {
         assert!(folder.join(shown).is_file(), "{shown} is missing");
     }
 }
@@ -86,7 +87,8 @@ fn every_block_of_code_in_the_book_is_run_or_compiled() {
     let go = read("clients/go/readme_test.go");
     let mut complaints = Vec::new();
     for (path, text) in texts() {
-        let of_crate = |file: &str| path.strip_suffix("README.md").map(|folder| read(&format!("{folder}{file}")));
+        let of_crate =
+            |file: &str| path.strip_suffix("README.md").map(|folder| read(&format!("{folder}{file}")));
         let includes_page = |file: &str| of_crate(file).is_some_and(|text| text.contains("README.md\")"));
         let quoted = format!("\"{path}\"");
         let fences = text.lines().filter_map(|line| line.strip_prefix("```"));
