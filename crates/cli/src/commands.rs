@@ -24,6 +24,7 @@ pub(crate) mod watch;
 
 use crate::arguments::{Arguments, Verb};
 use crate::exit::{Failure, Outcome, UNAVAILABLE};
+use crate::location;
 use std::io::IsTerminal;
 
 /// Does what the command line asks.
@@ -32,7 +33,7 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         log_events();
     }
     let options = arguments.options;
-    match arguments.verb {
+    let outcome = match arguments.verb {
         Verb::Run(run) => block_on(run.run(&options)),
         Verb::Acquire(acquire) => block_on(acquire.run(&options)),
         Verb::Renew(renew) => block_on(renew.run(&options)),
@@ -54,7 +55,11 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Verb::Schema(schema) => schema.run(),
         Verb::Completions(completions) => completions.run(),
         Verb::Man(man) => man.run(),
-    }
+    };
+    outcome.map_err(|failure| match location::of(&options) {
+        Ok(place) => failure.at(&place),
+        Err(_) => failure,
+    })
 }
 
 /// One thread is enough here; renewals have their own.

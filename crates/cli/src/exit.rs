@@ -44,11 +44,13 @@ pub(crate) type Outcome = Result<u8, Failure>;
 pub(crate) struct Failure {
     status: u8,
     message: String,
+    /// Whether the engine failed.
+    is_of_engine: bool,
 }
 
 impl Failure {
     pub(crate) fn new(status: u8, message: impl Into<String>) -> Self {
-        Self { status, message: message.into() }
+        Self { status, message: message.into(), is_of_engine: false }
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
@@ -58,6 +60,18 @@ impl Failure {
     /// Whether a command was ended because its lock was lost.
     pub(crate) fn is_loss(&self) -> bool {
         self.status == LOST
+    }
+
+    /// Names the engine's URL, if its server is not in the message yet: a connection that breaks later is not looked into.
+    pub(crate) fn at(mut self, place: &str) -> Self {
+        let servers = place.split_once("://").map_or(place, |(_, rest)| rest);
+        let servers =
+            servers.rsplit('@').next().and_then(|rest| rest.split('/').find(|part| !part.is_empty()));
+        let mut servers = servers.unwrap_or(place).split(',');
+        if self.is_of_engine && !servers.any(|server| self.message.contains(server)) {
+            self.message += &format!(" ({place})");
+        }
+        self
     }
 
     /// Ended by a signal; the status is the one a shell reports. The sender knows, so there is no message.
@@ -84,7 +98,7 @@ impl From<Error> for Failure {
             Error::Engine { .. } => UNAVAILABLE,
             _ => USAGE,
         };
-        Self::new(status, error.to_string())
+        Self { status, message: error.to_string(), is_of_engine: status == UNAVAILABLE }
     }
 }
 

@@ -3,6 +3,7 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::process::Stdio;
 use support::Place;
 
 const VERBS: [&str; 17] = [
@@ -66,6 +67,56 @@ fn every_exit_status_of_the_help_is_on_the_page() {
     for status in statuses {
         assert!(page().contains(&format!("| {status} |")), "{status}");
     }
+}
+
+/// Pages with commands that need what a test does not have: a database, a crontab, another machine, a quarter of an hour.
+const PAGES: [&str; 5] = [
+    "README.md",
+    "docs/cli.md",
+    "docs/serve.md",
+    "crates/bench/README.md",
+    // Calls the project's scripts only.
+    "crates/conformance/README.md",
+];
+
+/// The calls of lockkeeper in the blocks `sh` of a page, each for a shell, without what is before it and its files.
+fn calls(page: &str) -> Vec<String> {
+    let mut calls = Vec::new();
+    let mut is_shell = false;
+    for line in page.lines() {
+        if line.starts_with("```") {
+            is_shell = line == "```sh";
+        } else if let Some(at) = line.find("lockkeeper ").filter(|_| is_shell) {
+            let call = line[at..].split(['<', '#']).next().expect("one part");
+            // A bench that measures nothing.
+            let end = if call.starts_with("lockkeeper bench") { " --workloads nosuch" } else { "" };
+            calls.push(format!("{}{end}", call.trim_end()));
+        }
+    }
+    calls
+}
+
+/// What nobody knows, an engine or a workload, is named only when everything else in the call is understood.
+#[test]
+fn every_call_on_the_pages_is_understood() {
+    let place = Place::new();
+    let path = std::path::Path::new(env!("CARGO_BIN_EXE_lockkeeper")).parent().unwrap();
+    let paths = format!("{}:{}", path.display(), std::env::var("PATH").unwrap());
+    let mut count = 0;
+    for page in PAGES {
+        let text = std::fs::read_to_string(format!("{}/../../{page}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        for call in calls(&text) {
+            let mut shell = std::process::Command::new("timeout");
+            shell.args(["20", "bash", "-c", &call]).current_dir(place.dir.path()).stdin(Stdio::null());
+            let output = shell.env("PATH", &paths).env("LOCKKEEPER_URL", "nosuch://host").output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+            // The command under the lock is looked for before the engine.
+            let is_understood = ["nosuch", "command not found"].iter().any(|word| text.contains(word));
+            assert!(output.status.success() || is_understood, "{page}: {call}\n{text}");
+            count += 1;
+        }
+    }
+    assert!(count >= 10, "{count} calls were found");
 }
 
 #[test]

@@ -68,6 +68,22 @@ fn a_limit_that_passes_without_the_server_is_69() {
 }
 
 #[test]
+fn a_wait_that_an_outage_ends_names_the_server() {
+    let (place, redis) = (Place::new(), Redis::start());
+    let url = format!("{}?outage_limit=1s", redis.url());
+    let options = ["--engine", &url, "--ttl", "1s", "run", "late", "--"];
+    let mut holder = Held::start(place.lockkeeper(&[&options[..], &["sh", "-c", support::HOLD]].concat()));
+    assert_eq!(holder.line(), "holding");
+    let mut waiter = Held::start(place.lockkeeper(&[&options[..], &["echo", "ran"]].concat()));
+    waiter.hears("waiting for late");
+    redis.stop();
+    let (status, errors) = waiter.end();
+    assert_eq!(status, 69, "{errors}");
+    assert!(errors.contains(&format!("(redis://127.0.0.1:{})", redis.port())), "{errors}");
+    holder.kill();
+}
+
+#[test]
 fn no_wait_does_not_wait_for_the_server_either() {
     let (place, redis) = (Place::new(), Redis::start());
     redis.stop();

@@ -52,6 +52,8 @@ fn the_debian_package_has_its_program_pages_and_completions() {
         let path = root.join("usr/share").join(file);
         assert!(path.metadata().is_ok_and(|metadata| metadata.len() > 0), "{file} is missing");
     }
+    let unit = std::fs::read_to_string(root.join("usr/lib/systemd/system/lockkeeper.service")).unwrap();
+    assert!(unit.contains("ExecStart=/usr/bin/lockkeeper serve\n"), "{unit}");
     let about = run(Command::new("dpkg-deb").arg("--field").arg(&package));
     let about = String::from_utf8(about.stdout).unwrap();
     assert!(about.contains(&format!("Version: {}\n", env!("CARGO_PKG_VERSION"))), "{about}");

@@ -107,7 +107,7 @@ fn the_first_screens_are_two() {
 /// Draws what `show --json` has printed: a box per claim, in the order of the queue.
 fn draw(lock: &Value) -> String {
     let claims = lock["claims"].as_array().unwrap();
-    let (width, gap, left, top) = (240, 30, 20, 56);
+    let (width, gap, left, top) = (250, 30, 20, 56);
     let whole = left * 2 + claims.len() * width + (claims.len() - 1) * gap;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {whole} 196\" width=\"{whole}\" height=\"196\" \
@@ -126,6 +126,7 @@ fn draw(lock: &Value) -> String {
             None => format!("waits for {place}"),
         };
         let line = |y: usize, size: &str, text: &str| {
+            assert!(text.len() * 7 <= width - 28, "{text} is wider than its box");
             format!("<text x=\"{}\" y=\"{y}\"{size} fill=\"#222222\">{text}</text>\n", x + 14)
         };
         svg += &format!(
@@ -134,9 +135,8 @@ fn draw(lock: &Value) -> String {
         );
         let who = claim["who"].as_str().unwrap();
         svg += &line(top + 26, " font-weight=\"bold\"", &format!("{}  {who}", place + 1));
-        svg += &line(top + 51, "", &standing);
-        let age = claim["age_seconds"].as_f64().unwrap_or_default();
-        svg += &line(top + 76, " font-size=\"12\"", &format!("process {}, since {age:.1} s", claim["pid"]));
+        svg += &line(top + 51, " font-size=\"12\"", &standing);
+        svg += &line(top + 76, " font-size=\"12\"", &format!("process {}", claim["pid"]));
         if place > 0 {
             let (from, y) = (x - 4, top + 46);
             let to = x - gap + 4;

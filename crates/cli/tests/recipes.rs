@@ -7,13 +7,15 @@
 
 mod support;
 
-use lockkeeper_testkit::Postgres;
+use lockkeeper_testkit::{Etcd, Postgres};
 use std::process::Command;
 use support::Place;
 
 const RECIPES: &str = "docs/recipes.md";
 const README: &str = "README.md";
 const FIRST_LOCK: &str = "docs/book/first-lock.md";
+const CLI: &str = "docs/cli.md";
+const COMING_FROM: &str = "docs/book/coming-from.md";
 
 fn page(path: &str) -> String {
     std::fs::read_to_string(format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap()
@@ -23,7 +25,8 @@ fn page(path: &str) -> String {
 #[derive(Debug, Default)]
 struct Recipe {
     title: String,
-    on_postgres: bool,
+    /// Its engine, if a server is to be started for it.
+    engine: Option<String>,
     /// What is run before, and is not shown.
     setup: Vec<String>,
     steps: Vec<Step>,
@@ -48,8 +51,8 @@ fn recipes(page: &str) -> Vec<Recipe> {
         if let Some(command) = comment("<!-- test: ") {
             recipe.setup.push(command.into());
         } else if let Some(engine) = comment("<!-- test engine: ") {
-            assert_eq!(engine, "postgres", "the engines a recipe may ask for");
-            recipe.on_postgres = true;
+            assert!(["postgres", "etcd"].contains(&engine), "no recipe may ask for {engine}");
+            recipe.engine = Some(engine.into());
         } else if line.starts_with("```") {
             in_block = line == "```console";
         } else if in_block {
@@ -74,10 +77,14 @@ until_more_than() { until [ "$(claims)" -gt "$1" ]; do sleep 0.02; done; }
 set -m
 "#;
 
-/// All jobs end, with what they run, so that nothing outlives the test.
-const END: &str = "kill $(jobs -p) 2>/dev/null; wait 2>/dev/null; exit 0\n";
+/// All jobs end, each with its process group, so that nothing outlives the test: `etcdctl lock` waits for its command.
+const END: &str = "for job in $(jobs -p); do kill -- -$job; done 2>/dev/null; wait 2>/dev/null; exit 0\n";
 
 impl Recipe {
+    fn is_on(&self, engine: &str) -> bool {
+        self.engine.as_deref() == Some(engine)
+    }
+
     fn script(&self) -> String {
         let mut script = PRELUDE.to_owned();
         for command in &self.setup {
@@ -100,7 +107,8 @@ impl Recipe {
     /// Runs it, and compares each step with the page.
     fn check(&self) {
         let place = Place::new();
-        let postgres = self.on_postgres.then(Postgres::start);
+        let postgres = self.is_on("postgres").then(Postgres::start);
+        let etcd = self.is_on("etcd").then(Etcd::start);
         let script = place.path("recipe.sh");
         std::fs::write(&script, format!("exec 2>&1\n{}", self.script())).unwrap();
         let mut shell = Command::new("timeout");
@@ -111,6 +119,13 @@ impl Recipe {
             let (user, rest) = url.trim_start_matches("postgres://").split_once('@').unwrap();
             shell.env("PGUSER", user).env("PGHOST", "127.0.0.1").env("PGPORT", server.port().to_string());
             shell.env("PGDATABASE", rest.split_once('/').unwrap().1).env("LOCKKEEPER_URL", &url);
+        }
+        if let Some(server) = &etcd {
+            // The claims of every client have no prefix, and this shows them.
+            shell.env("LOCKKEEPER_URL", format!("{}?namespace=", server.url()));
+            shell
+                .env("ETCDCTL_API", "3")
+                .env("ETCDCTL_ENDPOINTS", format!("127.0.0.1:{}", server.servers()[0].port()));
         }
         let output = shell.output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
@@ -174,7 +189,7 @@ macro_rules! recipes {
         #[test]
         fn every_recipe_of_the_pages_is_run() {
             let mut titles = Vec::new();
-            for path in [README, FIRST_LOCK, RECIPES] {
+            for path in [README, FIRST_LOCK, RECIPES, CLI, COMING_FROM] {
                 let shown = recipes(&page(path)).into_iter().filter(|recipe| !recipe.steps.is_empty());
                 titles.extend(shown.map(|recipe| (path, recipe.title)));
             }
@@ -196,4 +211,7 @@ recipes! {
     steps: RECIPES, "The steps of a pipeline";
     several: RECIPES, "Several locks at once";
     fenced: RECIPES, "A write that a late holder cannot spoil";
+    one_step_to_the_next: CLI, "Held from one step to the next";
+    looking: CLI, "ls, show, watch";
+    beside_etcdctl: COMING_FROM, "etcd concurrency";
 }

@@ -22,9 +22,11 @@ Examples:
 /// How long the engine gets for the leave of what was dropped, before the program ends without its reply.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
+const USAGE: &str = "lockkeeper acquire [OPTIONS] <NAME> --for <DURATION>";
+
 /// Hold a lock without a command, and print a handle for the next step
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(override_usage = USAGE, after_help = EXAMPLES)]
 pub(crate) struct Acquire {
     /// Name of the lock, such as orders/42
     #[arg(add = ArgValueCompleter::new(complete::names))]

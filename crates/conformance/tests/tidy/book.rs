@@ -44,19 +44,65 @@ fn what_the_book_includes_is_there() {
     no_complaints(complaints);
 }
 
-/// `console` is run by the command line's tests, `rust` by the facade's documentation tests, `text` is a drawing.
+#[test]
+fn every_link_of_the_book_stays_within_it() {
+    let folder = root().join("target/book-test");
+    let mut collect = std::process::Command::new("python3");
+    collect.arg(root().join(BOOK).join("pages.py")).arg("collect").arg(&folder);
+    let output = collect.output().expect("python3");
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    no_complaints(complaints.lines().map(str::to_owned).collect());
+    assert!(output.status.success());
+    for shown in ["files/docs/queue.svg", "files/docs/bench/throughput.svg", "engines/redis.md", "fencing.md"]
+    {
+        assert!(folder.join(shown).is_file(), "{shown} is missing");
+    }
+}
+
+/// The pages with the files that have their text.
+fn texts() -> Vec<(String, String)> {
+    let texts = pages().into_iter().map(|(path, text)| {
+        let folder = root().join(BOOK).join(&path).parent().expect("a folder").to_path_buf();
+        let Some(included) = text.trim().strip_prefix("{{#include ").and_then(|rest| rest.strip_suffix("}}"))
+        else {
+            return (format!("{BOOK}{path}"), text);
+        };
+        let file = folder.join(included).canonicalize().expect("a file to include");
+        let text = std::fs::read_to_string(&file).expect("a text");
+        (file.strip_prefix(root()).expect("below the root").display().to_string(), text)
+    });
+    texts.collect()
+}
+
+/// `console` is run and `sh` understood by the command line's tests, `rust` compiled with the facade's documentation or with
+/// that of its own crate, `sql` run by the engine's test of permissions, the clients' by their own. `text` is a drawing.
 #[test]
 fn every_block_of_code_in_the_book_is_run_or_compiled() {
-    let console = std::fs::read_to_string(root().join("crates/cli/tests/recipes.rs")).expect("the tests");
-    let rust = std::fs::read_to_string(root().join("crates/lockkeeper/src/lib.rs")).expect("the facade");
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap_or_default();
+    let console = read("crates/cli/tests/recipes.rs");
+    let shell = read("crates/cli/tests/documentation.rs");
+    let facade = read("crates/lockkeeper/src/lib.rs");
+    let python = read("clients/python/tests/test_readme.py");
+    let javascript = read("clients/js/test/readme.test.js");
+    let go = read("clients/go/readme_test.go");
     let mut complaints = Vec::new();
-    for (path, text) in pages() {
+    for (path, text) in texts() {
+        let of_crate =
+            |file: &str| path.strip_suffix("README.md").map(|folder| read(&format!("{folder}{file}")));
+        let includes_page = |file: &str| of_crate(file).is_some_and(|text| text.contains("README.md\")"));
+        let quoted = format!("\"{path}\"");
         let fences = text.lines().filter_map(|line| line.strip_prefix("```"));
         for language in fences.step_by(2) {
             let is_checked = match language {
-                "console" => console.contains(&format!("{BOOK}{path}")),
-                "rust" => rust.contains(&format!("{BOOK}{path}")),
-                language => language == "text",
+                "text" | "" => true,
+                "console" => console.contains(&quoted) || includes_page("tests/engine/row.rs"),
+                "sh" => shell.contains(&quoted),
+                "rust" => facade.contains(&path) || includes_page("src/lib.rs"),
+                "python" => python.contains(&quoted),
+                "ts" | "js" => javascript.contains(&quoted),
+                "go" => go.contains(&quoted),
+                "sql" => includes_page("tests/engine/permissions.rs"),
+                _ => false,
             };
             if !is_checked {
                 complaints.push(format!("{path}: nothing checks its block '{language}'"));
