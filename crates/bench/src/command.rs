@@ -31,9 +31,6 @@ pub struct Arguments {
     /// A first look in a few minutes: shorter and fewer runs, fewer waiters
     #[arg(long)]
     pub quick: bool,
-    /// How the cost grows: 10 to 10,000 waiters, 100 to 100,000 locks held, 2 to 256 keepers
-    #[arg(long, conflicts_with = "quick")]
-    pub curves: bool,
     /// How often each run is repeated, interleaved with the others
     #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u8).range(1..))]
     pub repeat: Option<u8>,
@@ -51,7 +48,7 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     pub report: Option<PathBuf>,
     /// Show the figures that a report or --json has saved, and measure nothing
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["engines", "url", "workloads", "quick", "curves", "repeat", "place", "delay"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["engines", "url", "workloads", "quick", "repeat", "place", "delay"])]
     pub from: Option<PathBuf>,
     /// Add the figures of other libraries, as scripts/bench-peers has saved them
     #[arg(long, value_name = "FILE")]
@@ -201,19 +198,11 @@ fn targets(arguments: &Arguments, servers: &mut Servers) -> Result<Vec<target::T
 }
 
 fn workloads(arguments: &Arguments) -> Vec<Workload> {
-    match arguments.workloads.as_slice() {
-        [] if arguments.curves => Workload::curves(),
-        [] => Workload::of_engines(),
-        some => some.to_vec(),
-    }
+    if arguments.workloads.is_empty() { Workload::of_engines() } else { arguments.workloads.clone() }
 }
 
 fn scale(arguments: &Arguments) -> Scale {
-    let mut scale = match arguments {
-        Arguments { quick: true, .. } => Scale::quick(),
-        Arguments { curves: true, .. } => Scale::curves(),
-        _ => Scale::full(),
-    };
+    let mut scale = if arguments.quick { Scale::quick() } else { Scale::full() };
     if let Some(times) = arguments.repeat {
         scale.repetitions = usize::from(times);
         // An explicit count is not cut short.

@@ -36,9 +36,6 @@ pub struct Scale {
     pub handovers: u64,
     /// Locks held by one keeper.
     pub held: usize,
-    /// The same at several sizes, for a curve.
-    #[serde(default)]
-    pub held_at: Vec<usize>,
     /// Tasks on the read-write lock and on the semaphore.
     pub tasks: usize,
     /// Holders killed where the lock is then free at once.
@@ -86,7 +83,6 @@ impl Scale {
             idle: Duration::from_secs(3),
             handovers: 100,
             held: 10_000,
-            held_at: Vec::new(),
             tasks: 64,
             kills: 20,
             slow_kills: 3,
@@ -129,19 +125,6 @@ impl Scale {
             served_time: Duration::from_millis(3_400),
             patience: Duration::from_secs(15),
             budget: Duration::from_secs(120),
-            ..Self::full()
-        }
-    }
-
-    /// How the cost grows with the number of waiters on a lock, of locks held by a keeper, and of keepers.
-    pub fn curves() -> Self {
-        Self {
-            repetitions: 1,
-            limit: Limit { turns: 20_000, time: Duration::from_secs(2) },
-            keepers: vec![2, 8, 32, 128, 256],
-            waiters: vec![10, 100, 1_000, 10_000],
-            held_at: vec![100, 1_000, 10_000, 100_000],
-            budget: Duration::from_secs(1800),
             ..Self::full()
         }
     }

@@ -128,11 +128,6 @@ impl Workload {
         <Self as clap::ValueEnum>::value_variants().to_vec()
     }
 
-    /// Those whose sizes make a curve.
-    pub fn curves() -> Vec<Self> {
-        vec![Self::Waiting, Self::Holding, Self::Contended]
-    }
-
     pub(crate) fn sizes(self, scale: &Scale) -> Vec<Size> {
         let sizes = |numbers: &[usize], of| numbers.iter().map(|&number| Size { number, of }).collect();
         match self {
@@ -141,8 +136,7 @@ impl Workload {
             Self::Processes => sizes(&scale.processes, "processes"),
             Self::ReadMostly | Self::Semaphore => sizes(&[scale.tasks], "tasks"),
             Self::Waiting => sizes(&scale.waiters, "waiters"),
-            Self::Holding if scale.held_at.is_empty() => sizes(&[scale.held], "locks"),
-            Self::Holding => sizes(&scale.held_at, "locks"),
+            Self::Holding => sizes(&[scale.held], "locks"),
             Self::Uncontended | Self::Crash | Self::Pause | Self::Serve => sizes(&[1], ""),
         }
     }
