@@ -80,7 +80,12 @@ impl Address {
             address.params.entry("insecure".to_owned()).or_default();
         }
         match rest.strip_prefix("//") {
-            Some(authority) => address.parse_authority(authority)?,
+            Some(authority) => address.parse_authority(authority).map_err(|error| {
+                // A password with a '/' or '?' of its own looks like a server with a bad port.
+                let is_password = !authority.split('/').next().unwrap_or_default().contains('@')
+                    && (authority.contains('@') || query.contains('@'));
+                if is_password { bad_password() } else { error }
+            })?,
             None => address.path = decode(rest)?,
         }
         Ok(address)
@@ -266,6 +271,12 @@ pub fn parse_duration(text: &str) -> Result<Duration> {
         rest = &rest[letters..];
     }
     if text.is_empty() { Err(bad()) } else { Ok(total) }
+}
+
+fn bad_password() -> Error {
+    Error::invalid(
+        "bad user or password in the engine URL: write / as %2F, ? as %3F, # as %23, @ as %40 and % as %25",
+    )
 }
 
 fn parse_host(text: &str) -> Result<Host> {

@@ -27,6 +27,10 @@ mod departure;
 mod election;
 pub mod engine;
 mod error;
+/// What cargo-fuzz and the tests of its corpora call.
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 #[doc(hidden)]
 pub mod grant;
 mod guard;

@@ -11,6 +11,10 @@ mod app;
 mod bind;
 mod error;
 mod extract;
+/// What cargo-fuzz and the tests of its corpora call.
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod hold;
 mod listen;
 mod page;

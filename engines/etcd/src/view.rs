@@ -93,7 +93,7 @@ fn id_of(parsed: &keys::Parsed<'_>, value: Option<&Value>) -> String {
     value.filter(|_| parsed.ours).map_or_else(|| parsed.id.to_owned(), |value| value.claim.clone())
 }
 
-fn view(name: String, mut claims: Vec<KeyValue>, left: &HashMap<i64, Duration>) -> LockView {
+pub(crate) fn view(name: String, mut claims: Vec<KeyValue>, left: &HashMap<i64, Duration>) -> LockView {
     claims.sort_unstable_by_key(|found| found.create_revision);
     let views = claims.iter().filter_map(|found| {
         let parsed = keys::parse(&found.key)?;

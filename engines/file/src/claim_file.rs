@@ -203,7 +203,7 @@ fn demand_field(demand: Demand) -> [u8; 16] {
     field
 }
 
-fn decode(bytes: &[u8]) -> Option<Content> {
+pub(crate) fn decode(bytes: &[u8]) -> Option<Content> {
     if bytes.get(..8)? != MAGIC {
         return None;
     }

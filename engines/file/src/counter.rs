@@ -6,6 +6,9 @@ pub(crate) const BLOCK: u64 = 1 << 20;
 /// How many bytes a gate holds.
 pub(crate) const SIZE: usize = 48;
 
+/// No gate of ours gets there; one that says so must not make a place overflow.
+const UNREADABLE: u64 = 1 << 63;
+
 const MAGIC: u64 = u64::from_le_bytes(*b"lkgate1\n");
 
 /// What a gate holds.
@@ -60,7 +63,8 @@ impl Counter {
             return None;
         }
         let boot = u128::from_le_bytes(bytes.get(8..24)?.try_into().ok()?);
-        Some(Self { boot, next: number(24)?, reserved: number(32)? })
+        let place = |at: usize| number(at).filter(|place| *place < UNREADABLE);
+        Some(Self { boot, next: place(24)?, reserved: place(32)? })
     }
 }
 

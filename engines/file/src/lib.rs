@@ -7,6 +7,10 @@ mod claim_file;
 mod config;
 mod counter;
 mod error;
+/// What cargo-fuzz and the tests of its corpora call.
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gate;
 mod join;
 mod listing;

@@ -85,7 +85,7 @@ fn field(id: ClaimId) -> String {
 
 /// The id of the claim with this field. For other clients it is made of the UUID, the thread and the kind of the claim, so that
 /// their claims can be named, and evicted, as ours can.
-fn id_of(field: &str) -> Option<ClaimId> {
+pub(crate) fn id_of(field: &str) -> Option<ClaimId> {
     let (thread, kind) = match field.strip_suffix(WRITE) {
         Some(thread) if !thread.ends_with(&format!(":{THREAD}")) => (thread, 1 << 64),
         Some(thread) => (thread, 0),

@@ -8,6 +8,10 @@ mod client;
 mod config;
 mod connection;
 mod error;
+/// What cargo-fuzz and the tests of its corpora call.
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod join;
 mod jute;
 mod keys;

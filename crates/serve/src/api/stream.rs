@@ -79,9 +79,8 @@ fn decode(text: &str) -> Result<String, Problem> {
         bytes.push(match byte {
             b'+' => b' ',
             b'%' => {
-                let digits = [rest.next().ok_or_else(bad)?, rest.next().ok_or_else(bad)?];
-                let digits = std::str::from_utf8(&digits).map_err(|_| bad())?;
-                u8::from_str_radix(digits, 16).map_err(|_| bad())?
+                let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16)).ok_or_else(bad);
+                (digit()? * 16 + digit()?) as u8
             }
             byte => byte,
         });
