@@ -2,6 +2,7 @@
 
 use crate::arguments::{Arguments, EngineOptions};
 use crate::lookup;
+use crate::table::is_harmless;
 use clap::CommandFactory;
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
@@ -33,7 +34,9 @@ pub(crate) fn names(current: &OsStr) -> Vec<CompletionCandidate> {
         Ok(tokio::time::timeout(LIMIT, looking).await.ok().flatten())
     });
     let locks = found.ok().flatten().unwrap_or_default();
-    locks.into_iter().map(|lock| CompletionCandidate::new(lock.name)).collect()
+    // The shell writes it into the line as it is.
+    let safe = locks.into_iter().filter(|lock| lock.name.chars().all(is_harmless));
+    safe.map(|lock| CompletionCandidate::new(lock.name)).collect()
 }
 
 /// The engines' URLs, to be edited.

@@ -1,6 +1,7 @@
 //! Writing for people and pipes: a reader that went away is no error.
 
 use crate::exit::{Failure, UNAVAILABLE};
+use crate::table::printable;
 use std::io::{ErrorKind, Write};
 
 /// What became of a write to standard output.
@@ -29,8 +30,9 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<Reader, Failur
     print(&(text + "\n"))
 }
 
-/// Says something on standard error; if nobody can hear it, so be it.
+/// Says something on standard error; if nobody can hear it, so be it. A message may have text of a server or another client.
 pub(crate) fn warn(message: &str) {
+    let message = message.lines().map(printable).collect::<Vec<_>>().join("\n");
     let _ = writeln!(std::io::stderr().lock(), "lockkeeper: {message}");
 }
 

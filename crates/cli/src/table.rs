@@ -128,9 +128,16 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     kept + if width > 0 { "…" } else { "" }
 }
 
-/// Text of another client cannot send control sequences to the terminal.
+/// Text of another client cannot send control sequences to the terminal, begin lines or turn the rest of its line around.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if is_harmless(c) { c } else { '\u{fffd}' }).collect()
+}
+
+/// Whether a character shows as itself: no control character, line separator, change of direction or invisible space.
+pub(crate) fn is_harmless(c: char) -> bool {
+    let changes_others = matches!(c,
+        '\u{061c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
+    !c.is_control() && !changes_others
 }
 
 /// How many characters of these ids are enough to tell them apart: at least eight.
@@ -214,6 +221,15 @@ mod tests {
         let rows = vec![vec!["漢字".into(), "1".into()], vec!["a\u{1b}[2J".into(), "2".into()]];
         let text = layout(&[Column::new("NAME"), Column::new("N")], rows, None);
         assert_eq!(text, "NAME   N\n漢字   1\na\u{fffd}[2J  2\n");
+    }
+
+    #[test]
+    fn text_of_others_neither_begins_a_line_nor_turns_one_around() {
+        let hostile = "a\u{1b}]0;b\u{7}\u{9b}c\nd\u{2028}e\u{202e}f\u{2066}g\u{200b}h";
+        let shown = printable(hostile);
+        assert!(shown.chars().all(is_harmless), "{shown:?}");
+        assert_eq!(shown.replace('\u{fffd}', ""), "a]0;bcdefgh");
+        assert_eq!(printable("größe 漢字 👩\u{200d}🚀"), "größe 漢字 👩\u{200d}🚀");
     }
 
     const COLUMNS: [Column; 4] = [
