@@ -2,6 +2,8 @@
 
 #[path = "tidy/book.rs"]
 mod book;
+#[path = "tidy/dependencies.rs"]
+mod dependencies;
 #[path = "tidy/mutants.rs"]
 mod mutants;
 #[path = "tidy/packages.rs"]

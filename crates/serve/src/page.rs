@@ -42,3 +42,38 @@ fn file(kind: &'static str, content: &'static str) -> impl IntoResponse {
     ];
     (headers, content)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names and holders come from other clients: what makes HTML, styles or code of a text is not used at all, and the browser
+    /// would refuse a script that came in by another way.
+    #[test]
+    fn no_text_becomes_html_or_code() {
+        const MAKES_HTML: [&str; 11] = [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "setHTML",
+            "document.write",
+            "DOMParser",
+            "createContextualFragment",
+            "srcdoc",
+            "eval(",
+            "new Function",
+            "javascript:",
+        ];
+        for (path, kind, content) in FILES {
+            for word in MAKES_HTML {
+                assert!(!content.contains(word), "{path} uses {word}");
+            }
+            let has_inline = kind == HTML && (content.contains("<script>") || content.contains(" onclick="));
+            assert!(!has_inline, "{path} has a script of its own, which the policy refuses");
+        }
+        assert!(POLICY.contains("default-src 'none'") && POLICY.contains("script-src 'self';"), "{POLICY}");
+        // The one place that makes elements: children are appended as text, and a listener is never a text.
+        let dom = FILES.iter().find(|(path, ..)| *path == "/page/dom.js").expect("dom.js").2;
+        assert!(dom.contains("made.append(") && dom.contains("addEventListener"), "look at it again");
+    }
+}

@@ -75,6 +75,16 @@ try {
   await locks.release(first.hold);
   await row.waitFor({ state: 'detached' });
 
+  // Names and holders of strangers are texts, and no elements.
+  const element = '<img src=x onerror=alert(1)>';
+  const strange = await locks.hold(await locks.session(element, 'host', 1), element);
+  assert.equal(strange.status, 201);
+  const strangers = page.locator('tr[data-lock]').filter({ hasText: `${element} (host, pid 1)` });
+  await strangers.waitFor();
+  assert.equal(await page.locator('img[src="x"]').count(), 0);
+  await locks.release(strange.hold);
+  await strangers.waitFor({ state: 'detached' });
+
   // Many locks, a queue, readers, permits, and two processes that wait for each other.
   const held = await locks.hold(billing, 'orders/42');
   const waiting = [];
