@@ -3,8 +3,8 @@
 -- ARGV 1 how many bytes another client's value may have in a list of locks, or '' if the lock was asked for by its name
 -- Replies {value, ms left or below 0, us since the grant or below 0}, or {} if it is free. The token of ours is the time of the
 -- grant, unless the server's clock was set back.
--- A list does not show every string key: other clients' locks are short and expire. No value of ours is as long as the first limit,
--- so that a long one is not even read.
+-- A list does not show every string key: other clients' locks are short and expire. No value of ours is as long as the first
+-- limit, so that a long one is not even read.
 local longest = tonumber(ARGV[1])
 if longest and redis.call('STRLEN', KEYS[1]) > 65536 then return {} end
 local present = redis.call('GET', KEYS[1])
