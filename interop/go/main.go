@@ -103,13 +103,7 @@ func connect(kind string, addresses []string) (func() (locker, error), error) {
 }
 
 func serve(thread string, open func() (locker, error), again connector, commands <-chan []string) {
-	own, err := open()
-	if err == nil && own.lost() != nil {
-		go func() {
-			<-own.lost()
-			say(thread, "lost!")
-		}()
-	}
+	own, err := start(thread, open)
 	var prepared func() (string, error)
 	for words := range commands {
 		reply := ""
@@ -121,12 +115,39 @@ func serve(thread string, open func() (locker, error), again connector, commands
 		case words[0] == "go":
 			reply, err = prepared()
 		default:
-			reply, err = run(thread, own, open, words)
+			// Who asks for a lock after a loss opens a new session.
+			if words[0] != "held" && words[0] != "unlock" && isOver(own.lost()) {
+				own, err = start(thread, open)
+			}
+			if err == nil {
+				reply, err = run(thread, own, open, words)
+			}
 		}
 		if err != nil {
 			reply, err = "failed "+strings.ReplaceAll(err.Error(), "\n", " "), nil
 		}
 		say(thread, reply)
+	}
+}
+
+// start opens a locker, and says when it has lost its locks.
+func start(thread string, open func() (locker, error)) (locker, error) {
+	own, err := open()
+	if err == nil && own.lost() != nil {
+		go func() {
+			<-own.lost()
+			say(thread, "lost!")
+		}()
+	}
+	return own, err
+}
+
+func isOver(lost <-chan struct{}) bool {
+	select {
+	case <-lost:
+		return true
+	default:
+		return false
 	}
 }
 
