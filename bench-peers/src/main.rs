@@ -1,121 +1,89 @@
-//! Measures what people use instead of lockkeeper, side by side with it: same servers, same workloads, one run.
-//!
-//! `scripts/bench-peers [--quick] [--only redis,etcd] [--workloads uncontended,spread] [--repetitions 9] [--delay 250us] [--json FILE]`
+//! Measures what people use instead of lockkeeper, side by side with it on the same servers, or puts both under the same faults.
 
+mod catalog;
 mod contest;
+mod faults;
 mod libraries;
-mod ours;
+mod loops;
+mod options;
+mod page;
+mod peer;
 mod program;
+mod workload;
 
-use contest::{Contest, Contestant};
+use contest::Row;
 use lockkeeper_bench::command::Outcome;
-use lockkeeper_bench::kit::{Servers, Shape};
+use lockkeeper_bench::kit::Servers;
 use lockkeeper_bench::machine::Machine;
-use lockkeeper_bench::network::parse_delay;
-use lockkeeper_bench::scale::{Limit, Scale};
 use lockkeeper_bench::{Result, table};
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
-
-/// How clients meet in every contest.
-const SHAPES: [Shape; 3] = [Shape::Alone, Shape::Spread(64), Shape::Contended(16)];
-const ENGINES: [&str; 5] = ["file", "redis", "zookeeper", "etcd", "postgres"];
-
-struct Options {
-    engines: Vec<String>,
-    shapes: Vec<Shape>,
-    json: Option<PathBuf>,
-    scale: Scale,
-}
-
-fn options() -> Result<Options> {
-    let engines = ENGINES.map(String::from).to_vec();
-    let scale = Scale { limit: Limit { turns: 200_000, time: Duration::from_secs(1) }, ..Scale::full() };
-    let mut options = Options { engines, shapes: SHAPES.to_vec(), json: None, scale };
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
-        match word.as_str() {
-            "--quick" => {
-                options.scale.repetitions = 3;
-                options.scale.limit.time = Duration::from_millis(250);
-            }
-            "--only" => options.engines = value()?.split(',').map(Into::into).collect(),
-            "--workloads" => {
-                let shape = |name: &str| {
-                    let named = SHAPES.into_iter().find(|shape| shape.workload().name() == name);
-                    named.ok_or_else(|| {
-                        format!("unknown workload {name}; known: uncontended, spread, contended")
-                    })
-                };
-                options.shapes = value()?.split(',').map(shape).collect::<Result<_, _>>()?;
-            }
-            "--repetitions" => options.scale.repetitions = value()?.parse()?,
-            "--delay" => options.scale.delay = parse_delay(&value()?)?,
-            "--json" => options.json = Some(value()?.into()),
-            _ => {
-                let known = "--quick, --only ENGINE,…, --workloads NAME,…, --repetitions COUNT, --delay DURATION, \
-                             --json FILE";
-                return Err(format!("unknown word {word}; known: {known}").into());
-            }
-        }
-    }
-    Ok(options)
-}
+use options::Options;
+use std::time::Instant;
+use workload::Setup;
 
 fn main() -> Result<()> {
-    let options = options()?;
-    let (machine, started) = (Machine::here(), Instant::now());
-    let mut servers = Servers::with_delay(options.scale.delay);
-    let mut results = Vec::new();
-    for shape in options.shapes {
-        for engine in &options.engines {
-            let url = servers.url(engine)?;
-            let contest = Contest { engine, url: &url, shape, scale: &options.scale };
-            results.extend(contest.run(contestants(engine)?));
-        }
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.first().map(String::as_str) {
+        Some("peer") => peer::serve(&words[1..]),
+        Some("faults") => faults::run(&Options::read(&words[1..])?),
+        _ => bench(Options::read(&words)?),
     }
-    println!("{}.{}\n{}", machine.line(), options.scale.network(), table::render(&results));
-    if let Some(path) = options.json {
-        let version = env!("CARGO_PKG_VERSION").into();
-        let outcome = Outcome {
-            version,
-            machine,
-            scale: options.scale,
-            seconds: started.elapsed().as_secs_f64(),
-            results,
-            peers: Vec::new(),
-            delayed: Vec::new(),
-        };
+}
+
+fn bench(options: Options) -> Result<()> {
+    let outcome = if options.from.is_empty() { measure(&options)? } else { saved(&options)? };
+    println!("{}.{}\n{}", outcome.machine.line(), outcome.scale.network(), table::render(&outcome.results));
+    println!("\n{}", page::table(&outcome));
+    if let Some(path) = &options.json {
         std::fs::write(path, serde_json::to_string(&outcome)?)?;
+    }
+    if let Some(path) = &options.markdown {
+        let name = if outcome.scale.delay.is_zero() { "loopback" } else { "network" };
+        let page = std::fs::read_to_string(path)?;
+        std::fs::write(path, page::renew(&page, name, &page::table(&outcome))?)?;
     }
     Ok(())
 }
 
-/// Ours first, then the others; each says which of ours it is compared with.
-fn contestants(engine: &str) -> Result<Vec<Box<dyn Contestant>>> {
-    use libraries::*;
-    Ok(match engine {
-        "file" => vec![ours::style("file", "queue"), library("fd-lock", "file queue", fd_lock)],
-        "redis" => vec![
-            ours::style("redis", "plain"),
-            ours::style("redis", "queue"),
-            library("rslock", "redis plain", rslock),
-            library("distributed-lock", "redis plain", distributed_lock_redis),
-            program::python("redis-py", "redis plain"),
-        ],
-        "zookeeper" => vec![
-            ours::style("zookeeper", "queue"),
-            library("zookeeper-client", "zookeeper queue", zookeeper_client),
-            program::java("Curator", "zookeeper queue"),
-            program::python("kazoo", "zookeeper queue"),
-        ],
-        "etcd" => vec![ours::style("etcd", "queue"), library("etcd-client", "etcd queue", etcd_client)],
-        "postgres" => vec![
-            ours::style("postgres", "advisory"),
-            library("sqlx PgAdvisoryLock", "postgres advisory", sqlx),
-            library("distributed-lock", "postgres advisory", distributed_lock_postgres),
-        ],
-        _ => return Err(format!("unknown engine {engine}; known: {}", ENGINES.join(", ")).into()),
+/// Several saved runs as one.
+fn saved(options: &Options) -> Result<Outcome> {
+    let mut outcomes = options.from.iter().map(|path| Outcome::load(path));
+    let mut outcome = outcomes.next().ok_or("no file")??;
+    for other in outcomes {
+        let other = other?;
+        outcome.seconds += other.seconds;
+        outcome.results.extend(other.results);
+    }
+    Ok(outcome)
+}
+
+fn measure(options: &Options) -> Result<Outcome> {
+    let (machine, started) = (Machine::here(), Instant::now());
+    let mut servers = Servers::with_delay(options.scale.delay);
+    let setup = Setup::new(options.scale.clone());
+    let mut results = Vec::new();
+    for engine in &options.engines {
+        let url = servers.url(engine)?;
+        let peers = catalog::MEASURED.iter().filter(|peer| peer.engine == engine.as_str());
+        let mut rows: Vec<Row> = peers.map(Row::of).collect();
+        for &workload in &options.workloads {
+            results.extend(contest::run(workload, &url, &setup, &mut rows));
+        }
+    }
+    results.sort_by_key(|summary| workload::MAIN.iter().position(|main| main.0.name() == summary.workload));
+    Ok(Outcome {
+        version: lockkeeper_version(),
+        machine,
+        scale: options.scale.clone(),
+        seconds: started.elapsed().as_secs_f64(),
+        results,
+        peers: Vec::new(),
+        delayed: Vec::new(),
     })
+}
+
+/// As its manifest says.
+fn lockkeeper_version() -> String {
+    let manifest = include_str!("../../Cargo.toml");
+    let line = manifest.lines().find_map(|line| line.strip_prefix("version = \""));
+    line.map_or_else(String::new, |line| line.trim_end_matches('"').into())
 }
