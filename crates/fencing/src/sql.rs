@@ -4,7 +4,78 @@
 //! row that is protected ([`ROW_READ`], [`ROW_WRITE`], to be copied for tables of one's own). Both with the token of
 //! the guard, at reads, too: a read that does not raise the fence lets an earlier holder's late write pass.
 //!
-//! The texts are for any driver. With the feature `sqlite` there is a helper for `rusqlite`.
+//! The texts are for any driver. With the feature `sqlite` there is a helper for `rusqlite`, `access`, with an example.
+//!
+//! # PostgreSQL
+//!
+//! ```
+//! use lockkeeper_fencing::sql;
+//!
+//! # let server = lockkeeper_testkit::Postgres::start();
+//! # let url = server.url();
+//! # let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+//! # runtime.block_on(async {
+//! let keeper = lockkeeper::connect(&url).await?;
+//! let (mut client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
+//! tokio::spawn(connection);
+//! client.batch_execute(sql::FENCES).await?; // once, where the other tables are made
+//! # client.batch_execute("CREATE TABLE stock (amount BIGINT); INSERT INTO stock VALUES (5)").await?;
+//!
+//! let guard = keeper.mutex("stock").lock().await?;
+//! let token = i64::try_from(guard.token()?)?;
+//! let transaction = client.transaction().await?;
+//! let is_latest = transaction.execute(sql::RAISE, &[&"stock", &token]).await? == 1;
+//! if is_latest {
+//!     transaction.execute("UPDATE stock SET amount = amount - 1", &[]).await?;
+//! }
+//! transaction.commit().await?;
+//! guard.release().await?;
+//! assert!(is_latest);
+//!
+//! // A holder of before, that does not know yet that it has lost the lock:
+//! assert_eq!(client.execute(sql::RAISE, &[&"stock", &(token - 1)]).await?, 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # MySQL and MariaDB
+//!
+//! ```
+//! use lockkeeper_fencing::sql;
+//! use mysql_async::prelude::Queryable;
+//!
+//! # let server = lockkeeper_testkit::MariaDb::start();
+//! # let url = server.url();
+//! # let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+//! # runtime.block_on(async {
+//! let keeper = lockkeeper::connect(&url).await?;
+//! let mut connection = mysql_async::Conn::from_url(&url).await?;
+//! connection.query_drop(sql::FENCES).await?; // once, where the other tables are made
+//! # connection.query_drop("CREATE TABLE stock (amount BIGINT)").await?;
+//! # connection.query_drop("INSERT INTO stock VALUES (5)").await?;
+//!
+//! let guard = keeper.mutex("stock").lock().await?;
+//! let token = i64::try_from(guard.token()?)?;
+//! let mut transaction = connection.start_transaction(Default::default()).await?;
+//! transaction.exec_drop(sql::MYSQL_RAISE, ("stock", token)).await?;
+//! let highest: Option<i64> = transaction.exec_first(sql::MYSQL_HIGHEST, ("stock",)).await?;
+//! let is_latest = highest == Some(token);
+//! if is_latest {
+//!     transaction.query_drop("UPDATE stock SET amount = amount - 1").await?;
+//! }
+//! transaction.commit().await?;
+//! guard.release().await?;
+//! assert!(is_latest);
+//!
+//! // A holder of before, that does not know yet that it has lost the lock:
+//! connection.exec_drop(sql::MYSQL_RAISE, ("stock", token - 1)).await?;
+//! let highest: Option<i64> = connection.exec_first(sql::MYSQL_HIGHEST, ("stock",)).await?;
+//! assert_eq!(highest, Some(token));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 /// Makes the table of fences: SQLite, PostgreSQL, MySQL and MariaDB.
 pub const FENCES: &str = include_str!("sql/fences.sql");

@@ -5,10 +5,16 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// What the page says. Rights on single tables would do, too.
-const GRANTS: &str = "
-CREATE USER IF NOT EXISTS tenant@'%' IDENTIFIED BY 'open sesame';
-GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON lockkeeper.* TO tenant@'%';";
+const PAGE: &str = include_str!("../../README.md");
+
+/// What the page says, of the test's database. Rights on single tables would do, too.
+fn grants() -> String {
+    let (_, rest) = PAGE.split_once("```sql\n").expect("the page has the statements");
+    let (statements, _) = rest.split_once("```").expect("the statements end");
+    assert!(statements.contains(" shop.* "), "{statements}");
+    let user = "CREATE USER IF NOT EXISTS tenant@'%' IDENTIFIED BY 'open sesame';\n";
+    user.to_owned() + &statements.replace(" shop.* ", " lockkeeper.* ")
+}
 
 /// Lets the client program run this: it has to understand what is printed.
 fn administer(server: &MariaDb, statements: &str) {
@@ -25,7 +31,7 @@ fn administer(server: &MariaDb, statements: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_with_just_these_rights_has_every_style() {
     let server = MariaDb::start();
-    administer(&server, GRANTS);
+    administer(&server, &grants());
     for style in lockkeeper_mysql::STYLES.iter().map(|style| style.style) {
         let url = |user| format!("{}?style={style}", server.url().replace("root@", user));
         let refused = lockkeeper::connect(url("tenant:sesame@")).await.expect_err("a wrong word").to_string();

@@ -3,10 +3,23 @@
 use lockkeeper_testkit::Postgres;
 use tokio_postgres::{Client, NoTls};
 
-/// What the page says, for everything that is there.
-const GRANTS: &str = "
-GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO tenant;
-GRANT USAGE, SELECT, UPDATE ON SEQUENCE lockkeeper_token TO tenant;";
+const PAGE: &str = include_str!("../../README.md");
+
+/// What the page says, which names the table of the queue style and leaves the others to the reader.
+fn grants(style: &str) -> String {
+    let (_, rest) = PAGE.split_once("```sql\n").expect("the page has the statements");
+    let (statements, _) = rest.split_once("```").expect("the statements end");
+    let (on_table, others): (Vec<&str>, Vec<&str>) =
+        statements.lines().partition(|line| line.contains("lockkeeper_claims"));
+    assert_eq!(on_table.len(), 1);
+    let table = match style {
+        "queue" => "lockkeeper_claims",
+        "row" => "lockkeeper_rows",
+        "session" => "lockkeeper_sessions",
+        _ => return others.join("\n"),
+    };
+    others.join("\n") + &on_table[0].replace("lockkeeper_claims", table)
+}
 
 async fn client(server: &Postgres) -> Client {
     let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.expect("a connection");
@@ -29,7 +42,7 @@ async fn a_user_with_just_these_rights_has_every_style() {
         assert!(refused.contains("lockkeeper schema postgres"), "{style}: {refused}");
 
         admin.batch_execute(lockkeeper_postgres::schema(style)).await.expect("the schema");
-        admin.batch_execute(GRANTS).await.expect("rights");
+        admin.batch_execute(&grants(style)).await.expect("rights");
         let keepers =
             [lockkeeper::connect(&url).await.expect(style), lockkeeper::connect(&url).await.expect(style)];
         let guard = keepers[0].mutex("permitted").lock().await.expect(style);

@@ -40,12 +40,16 @@ async fn one_at_a_time_holds_and_tokens_grow() {
 async fn the_owner_can_be_read_with_sql() {
     let file = File::new("row");
     let _process = file.holder(LONG_TTL);
-    let owner: (String, i64, String, i64) = file
+    // As the engine's page shows it.
+    let (_, rest) = include_str!("../../README.md").split_once("sqlite3 locks.db '").unwrap();
+    let (statement, _) = rest.split_once('\'').unwrap();
+    let (lock, owner): (String, (String, i64, String, i64)) = file
         .sql()
-        .query_row("SELECT host, pid, thread, token FROM lockkeeper_rows", [], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+        .query_row(statement, [], |row| {
+            Ok((row.get("lock")?, (row.get("host")?, row.get("pid")?, row.get("thread")?, row.get("token")?)))
         })
         .unwrap();
+    assert_eq!(lock, "lockkeeper/job");
     assert!(!owner.0.is_empty() && !owner.2.is_empty());
     assert_ne!(owner.1, i64::from(std::process::id()));
     let keeper = file.keeper(LONG_TTL).await;
