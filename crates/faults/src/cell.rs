@@ -195,7 +195,7 @@ impl Stage<'_> {
         let started = Instant::now();
         for worker in &self.workers {
             if !worker.is_ready_within(START * self.plan.patience) {
-                return Err(Error::new(format!("a worker could not connect in time")));
+                return Err(Error::new("a worker could not connect in time"));
             }
         }
         if !self.resource.beat(&self.numbers(), started, START * self.plan.patience) {
