@@ -11,12 +11,15 @@ use crate::subject::Servers;
 use crate::worker::Task;
 use crate::{Error, Result};
 use lockkeeper::{Abilities, Connect};
+use lockkeeper_conformance::checker::Rule;
 use lockkeeper_conformance::history::History;
 use lockkeeper_core::engine::Clock;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -75,6 +78,31 @@ pub(crate) struct Run {
     pub(crate) seconds: f64,
 }
 
+/// Notes how late a thread wakes: on a machine that has no time for it, nothing is said about the locks by a long wait.
+struct Alarm {
+    latest_ms: Arc<AtomicU64>,
+}
+
+impl Alarm {
+    fn start() -> Self {
+        let latest_ms = Arc::new(AtomicU64::new(0));
+        let noted = Arc::downgrade(&latest_ms);
+        thread::spawn(move || {
+            const STEP: Duration = Duration::from_millis(20);
+            while let Some(latest) = noted.upgrade() {
+                let started = Instant::now();
+                thread::sleep(STEP);
+                latest.fetch_max(started.elapsed().saturating_sub(STEP).as_millis() as u64, Relaxed);
+            }
+        });
+        Self { latest_ms }
+    }
+
+    fn latest(&self) -> Duration {
+        Duration::from_millis(self.latest_ms.load(Relaxed))
+    }
+}
+
 struct Stage<'a> {
     plan: &'a Plan<'a>,
     folder: TempDir,
@@ -110,6 +138,7 @@ pub(crate) fn run(plan: &Plan<'_>) -> Result<Run> {
     let abilities = abilities(plan)?;
     let random = StdRng::seed_from_u64(plan.seed);
     let (workers, dead, strikes, findings) = Default::default();
+    let alarm = Alarm::start();
     let mut stage = Stage {
         plan,
         folder,
@@ -132,6 +161,13 @@ pub(crate) fn run(plan: &Plan<'_>) -> Result<Run> {
         stage.strikes.last().map_or(0, |strike| strike.until_ns),
         stage.bound(),
     ));
+    let late = alarm.latest();
+    if late > plan.ttl / 4 && stage.findings.iter().any(|finding| finding.rule == Rule::Liveness) {
+        return Err(Error::new(format!(
+            "the machine was too busy to judge how soon locks are granted: a thread woke {:.1} s late",
+            late.as_secs_f64()
+        )));
+    }
     let sums = stage.resource.sums();
     stage.findings.extend(judge::of_resource(&sums));
     let Stage { strikes, mut findings, .. } = stage;
@@ -159,7 +195,7 @@ impl Stage<'_> {
         let started = Instant::now();
         for worker in &self.workers {
             if !worker.is_ready_within(START * self.plan.patience) {
-                return Err(Error::new(format!("a worker could not connect in time")));
+                return Err(Error::new("a worker could not connect in time"));
             }
         }
         if !self.resource.beat(&self.numbers(), started, START * self.plan.patience) {
