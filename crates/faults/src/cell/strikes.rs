@@ -1,0 +1,198 @@
+//! The faults, as they are done to the workers, their networks and the servers of a run.
+
+use super::{Stage, Strike, WAITING};
+use crate::clients::MAIN;
+use crate::fault::{Fault, OF_CLIENTS, OF_NETWORKS};
+use crate::judge::Finding;
+use crate::outcome::SOON;
+use crate::process::Worker;
+use crate::resource::CLIENTS_PER_PROCESS;
+use crate::{Error, Result};
+use lockkeeper_core::engine::Clock;
+use rand::RngExt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+impl Stage<'_> {
+    /// Strikes once, and waits until everybody is served again.
+    pub(super) fn strike(&mut self, fault: Fault) -> Result<()> {
+        let victim = self.victim();
+        thread::sleep(Duration::from_millis(self.random.random_range(0..100)));
+        let everybody = self.random.random_ratio(1, 3);
+        let whom = match fault {
+            _ if OF_NETWORKS.contains(&fault) && everybody => "every worker".to_owned(),
+            _ if OF_NETWORKS.contains(&fault) || OF_CLIENTS.contains(&fault) || fault == Fault::Unfenced => {
+                format!("worker {}", self.workers[victim].task.process)
+            }
+            _ => String::new(),
+        };
+        let from_ns = Clock::Boot.now().as_nanos();
+        let chosen = if everybody { None } else { Some(victim) };
+        match fault {
+            Fault::Pause | Fault::Unfenced => {
+                self.workers[victim].pause();
+                self.let_pass();
+                if fault == Fault::Unfenced {
+                    // MySQL's sessions outlive the TTL by two seconds.
+                    self.let_pass();
+                }
+                self.workers[victim].resume();
+            }
+            Fault::Kill => {
+                self.workers[victim].kill();
+                let killed = self.workers.remove(victim);
+                self.dead.push(killed);
+                self.add_worker()?;
+            }
+            Fault::Block => {
+                let time = self.time();
+                self.workers[victim].block(time);
+                thread::sleep(time);
+            }
+            Fault::Cancels => thread::sleep(self.time() * 2),
+            Fault::Waiters => thread::sleep(WAITING),
+            Fault::ClientClock => {
+                for seconds in [3600, -3600, 0] {
+                    self.set_clock(seconds)?;
+                    self.let_pass();
+                }
+            }
+            Fault::ClockForward | Fault::ClockBack => self.move_server_clock(fault, victim)?,
+            fault if OF_NETWORKS.contains(&fault) => self.strike_network(fault, chosen),
+            fault => self.strike_servers(fault)?,
+        }
+        let until_ns = Clock::Boot.now().as_nanos();
+        let (healed, limit) = (Instant::now(), self.bound() + SOON);
+        let is_used = self.resource.is_used(MAIN, healed, limit);
+        let is_back = self.resource.beat(&self.numbers(), healed, limit);
+        let waited = healed.elapsed();
+        if !is_used || !is_back || waited > self.bound() {
+            let what = if is_used { "a worker's own lock" } else { "the main lock" };
+            let mut late = Finding::late(until_ns, what, waited, fault);
+            late.text.extend(self.workers.iter().map(Worker::error));
+            self.findings.push(late);
+        }
+        self.strikes.push(Strike { fault, whom, from_ns, until_ns, waited });
+        Ok(())
+    }
+
+    /// The worker that is in the middle of a hold, as far as there is one.
+    fn victim(&mut self) -> usize {
+        let holder = self.resource.long_hold(self.plan.ttl * 4).map(|hold| hold.client / CLIENTS_PER_PROCESS);
+        let found = self.workers.iter().position(|worker| Some(worker.task.process) == holder);
+        found.unwrap_or_else(|| self.random.random_range(0..self.workers.len()))
+    }
+
+    /// Longer than the TTL.
+    fn time(&mut self) -> Duration {
+        self.plan.ttl.mul_f64(self.random.random_range(1.2..1.8))
+    }
+
+    fn let_pass(&mut self) {
+        thread::sleep(self.time());
+    }
+
+    fn strike_network(&mut self, fault: Fault, victim: Option<usize>) {
+        let time = self.time();
+        let delay = Duration::from_millis(self.random.random_range(50..200));
+        let pauses: Vec<Duration> =
+            (0..3).map(|_| Duration::from_millis(self.random.random_range(1..300))).collect();
+        let chosen =
+            self.workers.iter().enumerate().filter(|(index, _)| victim.is_none_or(|victim| victim == *index));
+        let networks: Vec<_> = chosen.filter_map(|(_, worker)| worker.network.as_ref()).collect();
+        for network in &networks {
+            network.each(|proxy| match fault {
+                Fault::Cut => proxy.cut(),
+                Fault::CutRequests => proxy.cut_requests(),
+                Fault::CutReplies => proxy.cut_replies(),
+                Fault::Delay => proxy.delay(delay),
+                Fault::HalfOpen => proxy.half_open(),
+                Fault::HalfOpenClients => proxy.half_open_for_clients(),
+                _ => proxy.reset(),
+            });
+        }
+        match fault {
+            Fault::Reset => {
+                for pause in pauses {
+                    thread::sleep(pause);
+                    networks.iter().for_each(|network| network.each(lockkeeper_testkit::Proxy::reset));
+                }
+            }
+            Fault::HalfOpen | Fault::HalfOpenClients => {}
+            _ => thread::sleep(time),
+        }
+        networks.iter().for_each(|network| network.each(lockkeeper_testkit::Proxy::heal));
+    }
+
+    fn strike_servers(&mut self, fault: Fault) -> Result<()> {
+        let servers =
+            self.plan.servers.ok_or_else(|| Error::new(format!("{fault} needs servers of our own")))?;
+        let time = self.time();
+        let moment = Duration::from_millis(self.random.random_range(0..400));
+        let mut all = servers.all();
+        match fault {
+            Fault::ServerPause => {
+                all.iter().for_each(|server| server.pause());
+                thread::sleep(time);
+                all.iter().for_each(|server| server.resume());
+            }
+            Fault::ServerKill | Fault::ServerStop => {
+                let end = if fault == Fault::ServerKill {
+                    lockkeeper_testkit::Server::kill
+                } else {
+                    lockkeeper_testkit::Server::stop
+                };
+                all.iter().for_each(|server| end(server));
+                thread::sleep(moment);
+                servers.restart(&all);
+            }
+            Fault::NodesKill | Fault::NodesForget => {
+                let majority = all.len() / 2 + 1;
+                let count = if fault == Fault::NodesKill { all.len() - majority } else { majority };
+                while all.len() > count {
+                    all.swap_remove(self.random.random_range(0..all.len()));
+                }
+                all.iter().for_each(|server| server.kill());
+                thread::sleep(if fault == Fault::NodesKill { time } else { Duration::ZERO });
+                servers.restart(&all);
+            }
+            Fault::LeaderKill | Fault::LeaderPause | Fault::Failover => {
+                let leader = servers.leader().ok_or_else(|| Error::new("there is no leader"))?;
+                match fault {
+                    Fault::LeaderPause => leader.pause(),
+                    _ => leader.kill(),
+                }
+                thread::sleep(time);
+                match fault {
+                    Fault::LeaderPause => leader.resume(),
+                    Fault::Failover if !servers.is_replaced(leader) => {
+                        return Err(Error::new("no replica took the master's place"));
+                    }
+                    _ => leader.restart(),
+                }
+            }
+            _ => return Err(Error::new(format!("{fault} is not done to servers"))),
+        }
+        Ok(())
+    }
+
+    fn set_clock(&mut self, seconds: i64) -> Result<()> {
+        self.ahead = seconds;
+        self.shim.as_ref().map_or(Ok(()), |shim| shim.set(seconds))
+    }
+
+    /// Backwards, a holder is killed besides: what the server keeps for too long is a dead claim.
+    fn move_server_clock(&mut self, fault: Fault, victim: usize) -> Result<()> {
+        let step = if fault == Fault::ClockForward { 3600 } else { -3600 };
+        self.set_clock(self.ahead + step)?;
+        if fault == Fault::ClockBack {
+            self.workers[victim].kill();
+            let killed = self.workers.remove(victim);
+            self.dead.push(killed);
+            self.add_worker()?;
+        } else {
+            self.let_pass();
+        }
+        Ok(())
+    }
+}
