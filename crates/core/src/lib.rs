@@ -35,8 +35,6 @@ pub mod fuzzing;
 pub mod grant;
 mod guard;
 mod handle;
-#[cfg(shuttle)]
-mod interleavings;
 mod keeper;
 mod life;
 mod memory;
@@ -50,7 +48,6 @@ mod race;
 mod renewal;
 mod rwlock;
 mod semaphore;
-mod sync;
 mod telemetry;
 mod worker;
 

@@ -7,10 +7,9 @@ use crate::engine::{Engine, Kept, Renewal};
 use crate::error::LostReason;
 use crate::life::Life;
 use crate::name::LockName;
-use crate::sync::{Mutex, MutexGuard};
 use crate::telemetry::Telemetry;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -18,7 +17,7 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(crate) struct Renewals {
     registry: Mutex<Registry>,
-    pub(crate) wake: Notify,
+    wake: Notify,
 }
 
 #[derive(Debug)]
@@ -105,7 +104,7 @@ impl Renewals {
     }
 
     /// What to do next: the claims to watch and when to look again; `None` when the keeper is closed.
-    pub(crate) fn plan(&self, tick: Moment, now: Moment, ttl: Duration) -> Option<Plan> {
+    fn plan(&self, tick: Moment, now: Moment, ttl: Duration) -> Option<Plan> {
         let mut registry = self.registry();
         if registry.closed {
             return None;
@@ -126,24 +125,24 @@ impl Renewals {
         Some(Plan { tick, looks_at: registry.looks_at, ttl })
     }
 
-    pub(crate) fn snapshot(&self) -> Vec<Arc<Life>> {
+    fn snapshot(&self) -> Vec<Arc<Life>> {
         self.registry().lives.values().cloned().collect()
     }
 }
 
-pub(crate) struct Plan {
+struct Plan {
     tick: Moment,
-    pub(crate) looks_at: Moment,
+    looks_at: Moment,
     /// The shortest TTL of all claims, which sets the pace.
     ttl: Duration,
 }
 
 /// A renewal that was sent.
-pub(crate) struct Sent {
-    pub(crate) life: Arc<Life>,
-    pub(crate) ttl: Duration,
+struct Sent {
+    life: Arc<Life>,
+    ttl: Duration,
     /// What it confirms, beside that the claim is there.
-    pub(crate) change: u32,
+    change: u32,
 }
 
 /// The renewal task of one keeper.
@@ -234,7 +233,7 @@ impl Rounds {
         }
     }
 
-    pub(crate) fn confirm(&self, sent: impl Iterator<Item = Sent>, kept: &Kept, as_of: Moment) {
+    fn confirm(&self, sent: impl Iterator<Item = Sent>, kept: &Kept, as_of: Moment) {
         let [dead, asked] = [&kept.dead, &kept.asked].map(|ids| ids.iter().collect::<HashSet<&ClaimId>>());
         let now = self.clock.now();
         for Sent { life, ttl, change } in sent {
@@ -256,7 +255,7 @@ impl Rounds {
     }
 
     /// Fires the lost signal of every claim whose deadline has passed, whether or not the engine replies.
-    pub(crate) fn end_overdue(&self) {
+    fn end_overdue(&self) {
         for life in self.renewals.snapshot() {
             if let Some(reason) = life.lost() {
                 self.finish(&life, reason);
