@@ -72,9 +72,9 @@ fn a_wait_that_an_outage_ends_names_the_server() {
     let (place, redis) = (Place::new(), Redis::start());
     let url = format!("{}?outage_limit=1s", redis.url());
     let options = ["--engine", &url, "--ttl", "1s", "run", "late", "--"];
-    let mut holder = Held::start(place.lockkeeper(&[&options[..], &["sh", "-c", support::HOLD]].concat()));
+    let mut holder = Held::start(place.lockkeeper([&options[..], &["sh", "-c", support::HOLD]].concat()));
     assert_eq!(holder.line(), "holding");
-    let mut waiter = Held::start(place.lockkeeper(&[&options[..], &["echo", "ran"]].concat()));
+    let mut waiter = Held::start(place.lockkeeper([&options[..], &["echo", "ran"]].concat()));
     waiter.hears("waiting for late");
     redis.stop();
     let (status, errors) = waiter.end();

@@ -55,7 +55,9 @@ fn start_worker(url: &str, tasks: u64, grants: &Arc<AtomicU64>) -> std::io::Resu
     let (output, grants) = (worker.stdout.take(), Arc::clone(grants));
     std::thread::spawn(move || {
         let lines = output.into_iter().flat_map(|output| BufReader::new(output).lines());
-        lines.map_while(Result::ok).for_each(|_| drop(grants.fetch_add(1, SeqCst)));
+        lines.map_while(Result::ok).for_each(|_| {
+            grants.fetch_add(1, SeqCst);
+        });
     });
     Ok(worker)
 }
