@@ -70,11 +70,13 @@ fn every_exit_status_of_the_help_is_on_the_page() {
 }
 
 /// Pages with commands that need what a test does not have: a database, a crontab, another machine, a quarter of an hour.
-const PAGES: [&str; 5] = [
+const PAGES: [&str; 7] = [
     "README.md",
     "docs/cli.md",
     "docs/serve.md",
     "crates/bench/README.md",
+    "docs/proof.md",
+    "crates/faults/README.md",
     // Calls the project's scripts only.
     "crates/conformance/README.md",
 ];
@@ -90,7 +92,7 @@ fn calls(page: &str) -> Vec<String> {
             let call = line[at..].split(['<', '#']).next().expect("one part");
             // A bench that measures nothing.
             let end = if call.starts_with("lockkeeper bench") { " --workloads nosuch" } else { "" };
-            calls.push(format!("{}{end}", call.trim_end()));
+            calls.push(format!("{}{end}", call.trim_end().replace("--engine URL", "--engine nosuch://host")));
         }
     }
     calls

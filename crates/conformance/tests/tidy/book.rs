@@ -82,8 +82,11 @@ fn every_block_of_code_in_the_book_is_run_or_compiled() {
     let console = read("crates/cli/tests/recipes.rs");
     let shell = read("crates/cli/tests/documentation.rs");
     let facade = read("crates/lockkeeper/src/lib.rs");
-    let python = read("clients/python/tests/test_readme.py");
-    let javascript = read("clients/js/test/readme.test.js");
+    let python = ["test_readme.py", "test_blocking.py"]
+        .map(|file| read(&format!("clients/python/tests/{file}")))
+        .concat();
+    let javascript =
+        ["readme", "behaviours"].map(|file| read(&format!("clients/js/test/{file}.test.js"))).concat();
     let go = read("clients/go/readme_test.go");
     let mut complaints = Vec::new();
     for (path, text) in texts() {
