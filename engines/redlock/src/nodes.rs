@@ -1,4 +1,4 @@
-//! The servers: connections to each, used all at once.
+//! The servers: one background connection to each, used all at once.
 //! Only RedLock has several servers that know nothing of each other.
 
 use crate::ENGINE;
@@ -10,6 +10,7 @@ use lockkeeper_redis::parts::{Call, ConnectOptions, Connection, Server, Subscrib
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 
 /// Where a node remembers that it has not forgotten anything since we first saw it.
 const MARK: &str = "lockkeeper:redlock";
@@ -19,38 +20,23 @@ const LEAST_TIMEOUT: Duration = Duration::from_millis(200);
 /// The servers of one RedLock.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    nodes: Vec<Node>,
+    nodes: Vec<Subscribed>,
     limit: Duration,
 }
 
-/// One server. A request goes over the connection of the runtime that makes it; the background's also listens.
-#[derive(Debug, Clone)]
-struct Node {
-    connections: Arc<Connections<Connection>>,
-    background: Arc<Subscribed>,
-}
+/// The nodes' replies, each with the node's number, in the order in which they come. The requests run on the background
+/// runtime: when this is dropped they are sent all the same, whatever becomes of the caller's runtime.
+pub(crate) struct Replies<T>(FuturesUnordered<JoinHandle<(usize, RedisResult<T>)>>);
 
-/// The nodes' replies, each with the node's number, in the order in which they come. When this is dropped, the requests
-/// go on by themselves: each node gets its own, and one that does not reply is noticed.
-pub(crate) struct Replies<T: Send + 'static>(FuturesUnordered<Reply<T>>);
-
-type Reply<T> = BoxFuture<'static, (usize, RedisResult<T>)>;
-
-impl<T: Send + 'static> Replies<T> {
+impl<T> Replies<T> {
     /// The next reply; `None` when all have replied.
     pub(crate) async fn next(&mut self) -> Option<(usize, RedisResult<T>)> {
-        self.0.next().await
-    }
-}
-
-impl<T: Send + 'static> Drop for Replies<T> {
-    fn drop(&mut self) {
-        if self.0.is_empty() {
-            return;
+        loop {
+            match self.0.next().await? {
+                Ok(reply) => return Some(reply),
+                Err(_) => continue, // the background runtime does not end before the process does
+            }
         }
-        let mut rest = std::mem::take(&mut self.0);
-        let runtime = background::caller().unwrap_or_else(|| background::handle().clone());
-        runtime.spawn(async move { while rest.next().await.is_some() {} });
     }
 }
 
@@ -77,10 +63,7 @@ impl Nodes {
                         .map_err(|cause| error(ENGINE, "connect", cause))
                 }
             });
-            let connections = Arc::new(connections);
-            let background = Subscribed::start(Arc::clone(&connections), reconnected.clone());
-            let background = Arc::new(background);
-            Node { connections, background }
+            Subscribed::start(Arc::new(connections), reconnected.clone())
         };
         let nodes = Self { nodes: servers.into_iter().map(connect).collect(), limit };
         nodes.wait_for_a_majority(restart_delay).await?;
@@ -110,53 +93,47 @@ impl Nodes {
 
     /// The connections that are open now.
     pub(crate) fn connections(&self) -> impl Iterator<Item = Arc<Connection>> {
-        self.nodes.iter().filter_map(|node| node.background.current())
+        self.nodes.iter().filter_map(Subscribed::current)
     }
 
     /// Sends a call to these nodes, all at once. One that is not connected counts as silent at once.
-    pub(crate) fn request(&self, nodes: impl Iterator<Item = usize>, call: Call) -> Replies<Value> {
-        let call = Arc::new(call);
-        let request = |number: usize| -> Reply<Value> {
-            let (node, call) = (self.nodes.get(number).cloned(), Arc::clone(&call));
-            Box::pin(async move {
-                match connection(node).await {
-                    Ok(connection) => (number, connection.run(&call).await),
-                    Err(error) => (number, Err(error)),
-                }
-            })
-        };
-        Replies(nodes.map(request).collect())
+    pub(crate) fn request(
+        &self,
+        nodes: impl Iterator<Item = usize>,
+        call: impl Fn() -> Call,
+    ) -> Replies<Value> {
+        self.request_each(nodes, |connection| {
+            let call = call();
+            Box::pin(async move { connection.run(&call).await })
+        })
     }
 
     /// Sends several calls in one pipeline to every node.
-    pub(crate) fn request_all(&self, calls: Vec<Call>) -> Replies<Vec<RedisResult<Value>>> {
-        let calls = Arc::new(calls);
-        let request = |(number, node): (usize, &Node)| -> Reply<Vec<RedisResult<Value>>> {
-            let (node, calls) = (Some(node.clone()), Arc::clone(&calls));
-            Box::pin(async move {
-                match connection(node).await {
-                    Ok(connection) => (number, connection.run_all(&calls).await),
-                    Err(error) => (number, Err(error)),
-                }
+    pub(crate) fn request_all(&self, calls: impl Fn() -> Vec<Call>) -> Replies<Vec<RedisResult<Value>>> {
+        self.request_each(0..self.nodes.len(), |connection| {
+            let calls = calls();
+            Box::pin(async move { connection.run_all(&calls).await })
+        })
+    }
+
+    fn request_each<T: Send + 'static>(
+        &self,
+        nodes: impl Iterator<Item = usize>,
+        request: impl Fn(Arc<Connection>) -> BoxFuture<'static, RedisResult<T>>,
+    ) -> Replies<T> {
+        let requests = nodes.map(|node| {
+            let request = self.nodes.get(node).and_then(Subscribed::current).map(&request);
+            background::handle().spawn(async move {
+                let Some(request) = request else { return (node, Err(no_reply())) };
+                (node, request.await)
             })
-        };
-        Replies(self.nodes.iter().enumerate().map(request).collect())
+        });
+        Replies(requests.collect())
     }
 
     pub(crate) fn close(&self) {
-        for node in &self.nodes {
-            node.background.close();
-            node.connections.close();
-        }
+        self.nodes.iter().for_each(Subscribed::close);
     }
-}
-
-/// The connection of the runtime that polls this. A node whose background connection is lost is silent: a new one to it
-/// would use up the time of the request.
-async fn connection(node: Option<Node>) -> RedisResult<Arc<Connection>> {
-    let Some(node) = node.filter(|node| node.background.current().is_some()) else { return Err(no_reply()) };
-    let connection = node.connections.foreground().await;
-    connection.map_err(|error| RedisError::from((ErrorKind::Io, "no connection", error.to_string())))
 }
 
 fn no_reply() -> RedisError {
@@ -170,8 +147,7 @@ async fn open(
     restart_delay: Duration,
     subscription: Arc<Subscription>,
 ) -> RedisResult<Connection> {
-    let subscription = background::caller().is_none().then_some(subscription);
-    let connection = Connection::open(server, options, limit, subscription).await?;
+    let connection = Connection::open(server, options, limit, Some(subscription)).await?;
     check_memory(&connection, restart_delay).await?;
     Ok(connection)
 }

@@ -124,9 +124,15 @@ impl Inner {
     /// One vote. What each node replies is noted in `words`.
     async fn vote(&self, claim: &Claim, attempt: u64, words: &mut [Option<Word>]) -> Outcome {
         let value = format!("{}-{attempt} {}", claim.id, self.holder.of(claim));
-        let call = call_for(&scripts::ATTEMPT, claim).arg(attempt).arg(&value).arg(mode(claim));
-        let call = call.arg(milliseconds(claim.ttl)).arg(fence_ms(claim.ttl));
-        let mut replies = self.nodes.request(0..self.nodes.len(), call);
+        let call_node = || {
+            call_for(&scripts::ATTEMPT, claim)
+                .arg(attempt)
+                .arg(&value)
+                .arg(mode(claim))
+                .arg(milliseconds(claim.ttl))
+                .arg(fence_ms(claim.ttl))
+        };
+        let mut replies = self.nodes.request(0..self.nodes.len(), call_node);
         let (mut free_in, mut last) = (None, None);
         while let Some((node, reply)) = replies.next().await {
             words[node] = Some(read_word(reply, &mut free_in, &mut last));
@@ -153,9 +159,12 @@ impl Inner {
             })
             .collect();
         for _ in 0..MORE_ROUNDS {
-            let open = (0..given.len()).filter(|node| given[*node].is_none());
-            let call = call(&scripts::RAISE, &claim.name).arg(claim.id.to_string());
-            let mut replies = self.nodes.request(open, call.arg(number).arg(fence_ms(claim.ttl)));
+            let open: Vec<usize> = (0..given.len()).filter(|node| given[*node].is_none()).collect();
+            let call_node = || {
+                let call = call(&scripts::RAISE, &claim.name).arg(claim.id.to_string());
+                call.arg(number).arg(fence_ms(claim.ttl))
+            };
+            let mut replies = self.nodes.request(open.into_iter(), call_node);
             let verdict = loop {
                 let Some((node, reply)) = replies.next().await else {
                     break ballot::further_round(number, &given);
@@ -182,8 +191,8 @@ impl Inner {
     /// Takes back what an attempt left, at every node, also at those that did not reply. Waits only for those that
     /// let it in; the attempt's number keeps a late one from hurting the next attempt.
     async fn withdraw(&self, claim: &Claim, attempt: u64, words: &[Option<Word>]) {
-        let call = call_for(&scripts::LEAVE, claim).arg(attempt).arg(milliseconds(claim.ttl));
-        let mut replies = self.nodes.request(0..self.nodes.len(), call);
+        let call_node = || call_for(&scripts::LEAVE, claim).arg(attempt).arg(milliseconds(claim.ttl));
+        let mut replies = self.nodes.request(0..self.nodes.len(), call_node);
         let mut inside = words.iter().filter(|word| matches!(word, Some(Word::In(_)))).count();
         while inside > 0
             && let Some((node, _)) = replies.next().await
@@ -194,9 +203,11 @@ impl Inner {
 
     /// Requests a message for when the lock is free. `None` if a majority is free by now, else how long to sleep at most.
     async fn request_wake(&self, claim: &Claim, pace: &mut Pace) -> Option<Duration> {
-        let call = call(&scripts::WAIT, &claim.name).arg(&self.channel).arg(claim.id.to_string());
-        let call = call.arg(mode(claim)).arg(milliseconds(claim.ttl));
-        let mut replies = self.nodes.request(0..self.nodes.len(), call);
+        let call_node = || {
+            let call = call(&scripts::WAIT, &claim.name).arg(&self.channel).arg(claim.id.to_string());
+            call.arg(mode(claim)).arg(milliseconds(claim.ttl))
+        };
+        let mut replies = self.nodes.request(0..self.nodes.len(), call_node);
         let (mut free, mut foreign, mut left_ms) = (0, None, u64::MAX);
         while let Some((_, reply)) = replies.next().await {
             let Ok(Value::Array(words)) = reply else { continue };
@@ -316,8 +327,8 @@ impl Race for RedLock {
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
-        let calls = renewals.chunks(LOCKS_PER_SCRIPT).map(keep_call).collect();
-        let mut replies = self.0.nodes.request_all(calls);
+        let call_node = || renewals.chunks(LOCKS_PER_SCRIPT).map(keep_call).collect();
+        let mut replies = self.0.nodes.request_all(call_node);
         let needed = quorum(self.0.nodes.len());
         let (mut round, mut replied, mut last) = (Round::of(renewals), 0, None);
         while let Some((node, reply)) = replies.next().await {
@@ -345,8 +356,9 @@ impl Race for RedLock {
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
-        let call = call_for(&scripts::LEAVE, claim).arg(0).arg(milliseconds(claim.ttl));
-        let (left, replied, last) = self.0.count(self.0.nodes.request(0..self.0.nodes.len(), call)).await;
+        let call_node = || call_for(&scripts::LEAVE, claim).arg(0).arg(milliseconds(claim.ttl));
+        let (left, replied, last) =
+            self.0.count(self.0.nodes.request(0..self.0.nodes.len(), call_node)).await;
         let needed = quorum(self.0.nodes.len());
         if replied < needed {
             return Err(no_majority("free the lock", last));
@@ -392,8 +404,8 @@ impl Inner {
         claim: &[u8],
         doing: &'static str,
     ) -> Result<bool> {
-        let call = call(script, name).arg(claim);
-        let (found, replied, last) = self.count(self.nodes.request(0..self.nodes.len(), call)).await;
+        let call_node = || call(script, name).arg(claim);
+        let (found, replied, last) = self.count(self.nodes.request(0..self.nodes.len(), call_node)).await;
         if replied < quorum(self.nodes.len()) {
             return Err(last.map_or_else(|| no_majority(doing, None), |cause| error(ENGINE, doing, cause)));
         }
@@ -423,7 +435,8 @@ impl Inner {
     pub(crate) fn pass(self: &Arc<Self>, name: LockName) {
         let lock = Arc::clone(self);
         background::handle().spawn(async move {
-            let mut replies = lock.nodes.request(0..lock.nodes.len(), call(&scripts::PASS, &name));
+            let call_node = || call(&scripts::PASS, &name);
+            let mut replies = lock.nodes.request(0..lock.nodes.len(), call_node);
             while replies.next().await.is_some() {}
         });
     }

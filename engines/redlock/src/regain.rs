@@ -80,7 +80,7 @@ impl Inner {
         let claim = &renewal.claim;
         let others = (0..self.nodes.len()).filter(|node| !gone.contains(node));
         let mut replies =
-            self.nodes.request(others, scripts::LIST.call(&crate::redlock::keys(claim.name.as_str())));
+            self.nodes.request(others, || scripts::LIST.call(&crate::redlock::keys(claim.name.as_str())));
         let (mut found, mut largest, mut value) = (0, None, None);
         while let Some((_, reply)) = replies.next().await {
             let Some((fence, hold)) = reply.ok().and_then(|reply| view::hold_of(reply, claim.id)) else {
@@ -92,9 +92,11 @@ impl Inner {
         }
         let Some(value) = value.filter(|_| self.is_majority(found)) else { return };
         let (number, owner) = largest.unwrap_or_else(|| (0, "-".into()));
-        let call = call_for(&scripts::REGAIN, claim).arg(&value).arg(mode(claim));
-        let call = call.arg(milliseconds(renewal.ttl)).arg(fence_ms(renewal.ttl)).arg(number).arg(&owner);
-        let mut replies = self.nodes.request(gone.into_iter(), call);
+        let call_node = || {
+            let call = call_for(&scripts::REGAIN, claim).arg(&value).arg(mode(claim));
+            call.arg(milliseconds(renewal.ttl)).arg(fence_ms(renewal.ttl)).arg(number).arg(&owner)
+        };
+        let mut replies = self.nodes.request(gone.into_iter(), call_node);
         while let Some((node, reply)) = replies.next().await {
             if reply.is_ok_and(|reply| integer(&reply) == Some(1)) {
                 tracing::info!(lock = claim.name.as_str(), node, "regained a server that had lost the lock");
