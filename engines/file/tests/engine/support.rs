@@ -72,7 +72,10 @@ pub(crate) fn public_program(locks: &Locks) -> PathBuf {
     let program = locks.outside().join("program");
     if !program.exists() {
         allow(locks.outside());
-        std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        // By another process: a child that a neighbouring test starts while this one writes would inherit the open file, and a
+        // program that is open for writing cannot be run.
+        let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status().unwrap();
+        assert!(copied.success());
         allow(&program);
     }
     program

@@ -46,7 +46,11 @@ fn run_as_nobody(test: &str) -> bool {
     let directory = tempfile::tempdir().unwrap();
     set_mode(directory.path(), 0o755);
     let copy = directory.path().join("test");
-    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    // By another process: a child that a neighbouring test starts while this one writes would inherit the open file, and a
+    // program that is open for writing cannot be run.
+    let copied =
+        std::process::Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy).status().unwrap();
+    assert!(copied.success());
     let mut nobody = std::process::Command::new("setpriv");
     nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy).args(["--exact", test]);
     let output = nobody.output().unwrap();
