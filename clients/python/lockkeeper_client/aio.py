@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from types import TracebackType
-from typing import Any, Dict, Generator, List, Optional, Set, Tuple, Type, Union
+from typing import Any, Coroutine, Dict, Generator, List, Optional, Set, Tuple, Type, Union
 
 from ._clock import LONGEST_SLEEP, now
 from ._core import Core, Reply, Request, Session, Steps, T
@@ -41,7 +41,10 @@ class _Http:
     async def _send(self, connection: Optional[Connection], request: Request) -> Reply:
         sent, target = now(), self._target
         if connection is None:
-            connection = await asyncio.open_connection(target.host, target.port, ssl=target.is_tls or None)
+            if target.file is not None:
+                connection = await asyncio.open_unix_connection(target.file)
+            else:
+                connection = await asyncio.open_connection(target.host, target.port, ssl=target.is_tls or None)
         reader, writer = connection
         try:
             payload = target.payload(request)
@@ -106,7 +109,7 @@ class Hold(HoldState):
         self._task: Optional[asyncio.Task[Any]] = None
         self._cancelled = False
         self._lost = asyncio.Event()
-        self.on_lost(self._signal)
+        self._loop = asyncio.get_running_loop()
 
     async def wait_lost(self) -> None:
         """Waits until the hold is lost."""
@@ -121,9 +124,16 @@ class Hold(HoldState):
         await self._client._run(self._client._core.downgrade(self, self._session))
 
     def _signal(self) -> None:
+        if _running_loop() is self._loop:
+            self._cancel()
+        else:
+            # Another thread has looked at the hold.
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
         self._lost.set()
         # Code that looks at the hold itself is told by the look, and goes on to clean up.
-        if self._task is not None and self._task is not _current_task():
+        if self._task is not None and self._task is not asyncio.current_task():
             self._cancelled = True
             self._task.cancel()
 
@@ -136,11 +146,14 @@ class Hold(HoldState):
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
         task, self._task = self._task, None
-        if self._cancelled and isinstance(error, asyncio.CancelledError):
-            # If the task was cancelled by somebody else besides, it stays cancelled.
-            if not hasattr(task, "uncancel") or task.uncancel() == 0:  # type: ignore[union-attr]
-                self.check()
-            return
+        if self._cancelled:
+            # Taken back also if the block has swallowed it: it must not count for what comes after the block.
+            others = task.uncancel() if hasattr(task, "uncancel") else 0  # type: ignore[union-attr]
+            if isinstance(error, asyncio.CancelledError):
+                # If the task was cancelled by somebody else besides, it stays cancelled.
+                if others == 0:
+                    self.check()
+                return
         try:
             await self.release()
         except LockError:
@@ -148,9 +161,9 @@ class Hold(HoldState):
                 raise
 
 
-def _current_task() -> Optional[asyncio.Task[Any]]:
+def _running_loop() -> Optional[asyncio.AbstractEventLoop]:
     try:
-        return asyncio.current_task()
+        return asyncio.get_running_loop()
     except RuntimeError:
         return None
 
@@ -184,7 +197,7 @@ class Client:
         """`ttl`: seconds after which the server gives up a silent client. `holder`: name shown to operators.
         `token`: the server's token for this client, if it asks for one."""
         self._http = _Http(Target(url, token))
-        self._core = Core(ttl, holder, self._start)
+        self._core = Core(ttl, holder, self._start, self._spawn)
         self._tasks: Set[asyncio.Task[None]] = set()
         self._new_hold: Optional[asyncio.Event] = None
 
@@ -236,7 +249,7 @@ class Client:
     async def _run(self, steps: Steps[T]) -> T:
         """Does what the steps ask for."""
         done: List[Any] = [None]
-        error: Optional[NoReply] = None
+        error: Optional[BaseException] = None
         while True:
             try:
                 step = steps.send(done.pop()) if error is None else steps.throw(error)
@@ -244,21 +257,28 @@ class Client:
                 result: T = end.value
                 return result
             error = None
-            if isinstance(step, Request):
-                try:
+            try:
+                if isinstance(step, Request):
                     done.append(await self._http.call(step))
-                except NoReply as no_reply:
-                    error = no_reply
-            else:
-                await asyncio.sleep(step)
-                done.append(None)
+                else:
+                    await asyncio.sleep(step)
+                    done.append(None)
+            except (NoReply, asyncio.CancelledError) as failed:
+                # The steps hear of a cancel, too.
+                error = failed
 
     def _start(self, session: Session) -> None:
         self._new_hold = asyncio.Event()
-        for steps in (self._run(self._core.heartbeats(session)), self._expire(session, self._new_hold)):
-            task = asyncio.ensure_future(steps)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        for work in (self._run(self._core.heartbeats(session)), self._expire(session, self._new_hold)):
+            self._keep(work)
+
+    def _spawn(self, steps: Steps[None]) -> None:
+        self._keep(self._run(steps))
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _expire(self, session: Session, new_hold: asyncio.Event) -> None:
         # Apart from the heartbeats: a request that hangs must not delay the lost signal.
