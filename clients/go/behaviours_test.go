@@ -1,6 +1,6 @@
 package lockkeeper
 
-// The shared list of behaviours (clients/README.md).
+// The shared list of behaviours (docs/clients.md).
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-// The shared list of behaviours (clients/README.md).
+// The shared list of behaviours (docs/clients.md).
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";

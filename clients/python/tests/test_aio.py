@@ -1,4 +1,4 @@
-"""The shared list of behaviours (clients/README.md), for the asyncio client: what differs from the blocking one."""
+"""The shared list of behaviours (docs/clients.md), for the asyncio client: what differs from the blocking one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shared list of behaviours (clients/README.md), for the blocking client."""
+"""The shared list of behaviours (docs/clients.md), for the blocking client."""
 
 from __future__ import annotations
 
