@@ -15,7 +15,7 @@ from ._clock import LONGEST_SLEEP
 from ._core import Core, Request, Session, Steps, T
 from ._errors import Busy, LockError
 from ._hold import HoldState
-from ._http import Http, Target
+from ._http import Background, Http, Target
 
 
 class Hold(HoldState):
@@ -65,7 +65,7 @@ class Client:
         """`ttl`: seconds after which the server gives up a silent client. `holder`: name shown to operators.
         `token`: the server's token for this client, if it asks for one."""
         self._http = Http(Target(url, token))
-        self._core = Core(ttl, holder, self._start, self._spawn)
+        self._core = Core(ttl, holder, self._start, Background(self._http).send)
         self._pid = os.getpid()
         _clients.add(self)
 
@@ -147,9 +147,6 @@ class Client:
 
         for name, task in (("heartbeats", lambda: self._run(core.heartbeats(session), session)), ("deadlines", expire)):
             threading.Thread(target=task, name=f"lockkeeper {name}", daemon=True).start()
-
-    def _spawn(self, steps: Steps[None]) -> None:
-        threading.Thread(target=self._run, args=(steps,), name="lockkeeper background", daemon=True).start()
 
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()

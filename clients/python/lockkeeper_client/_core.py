@@ -99,15 +99,15 @@ class Core:
         ttl: float,
         holder: Optional[str],
         start: Callable[[Session], None],
-        spawn: Callable[[Steps[None]], None],
+        send_later: Callable[[Request], None],
     ) -> None:
         self._ttl = ttl
         who = holder or os.path.basename(sys.argv[0] or "") or "python"
         self._holder = {"who": who, "host": socket.gethostname(), "pid": os.getpid()}
         # Starts the heartbeats of a session.
         self._start = start
-        # Does steps in the background.
-        self._spawn = spawn
+        # Sends in the background what ends by itself, later, if it gets lost.
+        self._send_later = send_later
         self._mutex = threading.RLock()
         self.session: Optional[Session] = None
         self.closed = False
@@ -186,7 +186,7 @@ class Core:
                 # The caller was cancelled or interrupted: those who wait behind it must not wait for the server to notice.
                 if not session.ended.is_set():
                     path = f"/v1/sessions/{session.id}/requests/{key}"
-                    self._spawn(self._quietly(Request("DELETE", path, session.ttl / 3)))
+                    self._send_later(Request("DELETE", path, session.ttl / 3))
                 raise
             if hold is not None:
                 return hold

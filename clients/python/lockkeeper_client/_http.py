@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import http.client
 import json
 import socket
 import threading
-from typing import Any, Dict, List, Optional
+from typing import Any, Deque, Dict, List, Optional, Tuple
 from urllib.parse import urlsplit
 
 from ._clock import now
@@ -87,13 +88,17 @@ class Http:
             if connection is None:
                 connection = self._new_connection()
             try:
-                return self._send(connection, request)
-            except (OSError, http.client.HTTPException) as error:
+                answer = self._send(connection, request)
+            except BaseException as error:
                 connection.close()
+                if not isinstance(error, (OSError, http.client.HTTPException)):
+                    raise
                 timed_out = isinstance(error, socket.timeout)
                 # A connection that was kept may have been closed by the server meanwhile; every request can be repeated.
                 if is_fresh or timed_out:
                     raise NoReply(str(error) or type(error).__name__, timed_out) from error
+            else:
+                return parse(*answer)
 
     def _new_connection(self) -> http.client.HTTPConnection:
         target = self._target
@@ -102,7 +107,7 @@ class Http:
         kind = http.client.HTTPSConnection if target.is_tls else http.client.HTTPConnection
         return kind(target.host, target.port)
 
-    def _send(self, connection: http.client.HTTPConnection, request: Request) -> Reply:
+    def _send(self, connection: http.client.HTTPConnection, request: Request) -> Tuple[float, int, bytes]:
         sent = now()
         timeout = max(0.001, request.timeout)
         connection.timeout = timeout
@@ -120,7 +125,7 @@ class Http:
                 self._idle.append(connection)
         if not is_kept:
             connection.close()
-        return parse(sent, response.status, payload)
+        return sent, response.status, payload
 
     def close(self) -> None:
         with self._mutex:
@@ -128,3 +133,35 @@ class Http:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
+
+
+class Background:
+    """Sends requests in a thread, one after another, and tries twice. It may be used by any number of threads."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+        self._waiting: Deque[Request] = collections.deque()
+        self._mutex = threading.Lock()
+        self._works = False
+
+    def send(self, request: Request) -> None:
+        with self._mutex:
+            self._waiting.append(request)
+            if self._works:
+                return
+            self._works = True
+        threading.Thread(target=self._work, name="lockkeeper background", daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            with self._mutex:
+                if not self._waiting:
+                    self._works = False
+                    return
+                request = self._waiting.popleft()
+            for _ in range(2):
+                try:
+                    self._http.call(request)
+                    break
+                except NoReply:
+                    pass

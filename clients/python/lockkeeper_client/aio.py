@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 from types import TracebackType
-from typing import Any, Coroutine, Dict, Generator, List, Optional, Set, Tuple, Type, Union
+from typing import Any, Dict, Generator, List, Optional, Set, Tuple, Type, Union
 
 from ._clock import LONGEST_SLEEP, now
 from ._core import Core, Reply, Request, Session, Steps, T
 from ._errors import Busy, LockError, Lost, NoReply
 from ._hold import HoldState
-from ._http import Target, parse
+from ._http import Background, Http, Target, parse
 
 __all__ = ["Client", "Hold"]
 
@@ -196,8 +196,11 @@ class Client:
     def __init__(self, url: str, *, ttl: float = 10.0, holder: Optional[str] = None, token: Optional[str] = None) -> None:
         """`ttl`: seconds after which the server gives up a silent client. `holder`: name shown to operators.
         `token`: the server's token for this client, if it asks for one."""
-        self._http = _Http(Target(url, token))
-        self._core = Core(ttl, holder, self._start, self._spawn)
+        target = Target(url, token)
+        self._http = _Http(target)
+        # Of a thread: a wait that is cancelled because the event loop ends leaves the queue, too.
+        self._background = Http(target)
+        self._core = Core(ttl, holder, self._start, Background(self._background).send)
         self._tasks: Set[asyncio.Task[None]] = set()
         self._new_hold: Optional[asyncio.Event] = None
 
@@ -229,6 +232,7 @@ class Client:
             task.cancel()
         await self._run(self._core.close())
         self._http.close()
+        self._background.close()
 
     async def __aenter__(self) -> Client:
         await self._run(self._core.open_session())
@@ -269,16 +273,10 @@ class Client:
 
     def _start(self, session: Session) -> None:
         self._new_hold = asyncio.Event()
-        for work in (self._run(self._core.heartbeats(session)), self._expire(session, self._new_hold)):
-            self._keep(work)
-
-    def _spawn(self, steps: Steps[None]) -> None:
-        self._keep(self._run(steps))
-
-    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        for steps in (self._run(self._core.heartbeats(session)), self._expire(session, self._new_hold)):
+            task = asyncio.ensure_future(steps)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _expire(self, session: Session, new_hold: asyncio.Event) -> None:
         # Apart from the heartbeats: a request that hangs must not delay the lost signal.

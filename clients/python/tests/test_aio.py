@@ -180,6 +180,18 @@ class Behaviours(unittest.IsolatedAsyncioTestCase):
             # The server alone would keep the wait for five seconds.
             self.assertLess(now() - began, 4)
 
+    async def test_a_wait_that_ends_with_its_event_loop_leaves_the_queue(self) -> None:
+        async def main() -> None:
+            client = Client(self.server.url, ttl=30)
+            await client.lock("x")
+            asyncio.ensure_future(client._acquire(["x"], "exclusive", None, None))
+            await self.claims("x", 2)
+
+        await asyncio.get_running_loop().run_in_executor(None, asyncio.run, main())
+        began = now()
+        await self.claims("x", 1)
+        self.assertLess(now() - began, 4)
+
     async def test_a_retry_after_a_lost_reply_finds_the_same_hold(self) -> None:
         proxy = self.proxy()
         client = self.client(url=proxy.url)
