@@ -150,7 +150,11 @@ class Background:
             if self._works:
                 return
             self._works = True
-        threading.Thread(target=self._work, name="lockkeeper background", daemon=True).start()
+        try:
+            threading.Thread(target=self._work, name="lockkeeper background", daemon=True).start()
+        except RuntimeError:
+            # The program ends, or has no thread left; the server notices by itself, later.
+            self._works = False
 
     def _work(self) -> None:
         while True:

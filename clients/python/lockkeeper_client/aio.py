@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from types import TracebackType
-from typing import Any, Dict, Generator, List, Optional, Set, Tuple, Type, Union
+from typing import Any, Coroutine, Dict, Generator, List, Optional, Set, Tuple, Type, Union
 
 from ._clock import LONGEST_SLEEP, now
 from ._core import Core, Reply, Request, Session, Steps, T
@@ -16,6 +17,18 @@ from ._http import Background, Http, Target, parse
 __all__ = ["Client", "Hold"]
 
 Connection = Tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
+    """As `asyncio.wait_for`, which before Python 3.12 swallows a cancel that comes in one turn with the end of the work."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task], timeout=seconds)
+        if not task.done():
+            raise asyncio.TimeoutError
+        return task.result()
+    finally:
+        task.cancel()
 
 
 class _Http:
@@ -30,7 +43,7 @@ class _Http:
         while True:
             connection = self._idle.pop() if self._idle else None
             try:
-                return await asyncio.wait_for(self._send(connection, request), max(0.001, request.timeout))
+                return await _within(max(0.001, request.timeout), self._send(connection, request))
             except asyncio.TimeoutError as error:
                 raise NoReply("timed out", timed_out=True) from error
             except (OSError, EOFError, ValueError) as error:
@@ -127,8 +140,9 @@ class Hold(HoldState):
         if _running_loop() is self._loop:
             self._cancel()
         else:
-            # Another thread has looked at the hold.
-            self._loop.call_soon_threadsafe(self._cancel)
+            # Another thread has looked at the hold. Of a loop that has ended nobody waits any more.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
         self._lost.set()
@@ -283,6 +297,6 @@ class Client:
         while not session.ended.is_set():
             new_hold.clear()
             try:
-                await asyncio.wait_for(new_hold.wait(), min(LONGEST_SLEEP, self._core.expire(session)))
+                await _within(min(LONGEST_SLEEP, self._core.expire(session)), new_hold.wait())
             except asyncio.TimeoutError:
                 pass

@@ -10,7 +10,7 @@ from typing import Any, List, Optional
 
 from lockkeeper_client import Busy, Closed, Lost, Refused, Unavailable
 from lockkeeper_client._clock import now
-from lockkeeper_client.aio import Client
+from lockkeeper_client.aio import Client, Hold
 
 from .kit import Proxy, Server, until
 
@@ -191,6 +191,14 @@ class Behaviours(unittest.IsolatedAsyncioTestCase):
         began = now()
         await self.claims("x", 1)
         self.assertLess(now() - began, 4)
+
+    async def test_a_hold_outlives_its_event_loop_until_its_deadline(self) -> None:
+        async def main() -> Hold:
+            return await Client(self.server.url, ttl=2).lock("x")
+
+        hold = await asyncio.get_running_loop().run_in_executor(None, asyncio.run, main())
+        self.assertFalse(hold.is_lost)
+        until(lambda: hold.is_lost)
 
     async def test_a_retry_after_a_lost_reply_finds_the_same_hold(self) -> None:
         proxy = self.proxy()
