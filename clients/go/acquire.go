@@ -36,8 +36,8 @@ func rounded(length time.Duration) *int64 {
 }
 
 // Acquire waits for what is asked for. If the session ends meanwhile, it waits anew in another. A wait whose context ends
-// leaves the queue: at the context's deadline, or within 5 seconds of a cancel. At the deadline the error is that of the context
-// or a *BusyError; both are context.DeadlineExceeded to errors.Is.
+// leaves the queue. At the context's deadline the error is that of the context or a *BusyError; both are
+// context.DeadlineExceeded to errors.Is.
 func (c *Client) Acquire(ctx context.Context, request Request) (*Hold, error) {
 	wanted := wanted{Names: append([]string{}, request.Names...), Mode: "exclusive"}
 	switch {
@@ -74,15 +74,21 @@ func (c *Client) Acquire(ctx context.Context, request Request) (*Hold, error) {
 			return nil, err
 		}
 		wanted.Session = session.id
-		if hold, err := c.ask(ctx, session, wanted, end); hold != nil || err != nil {
+		key := newKey()
+		hold, err := c.ask(ctx, session, key, wanted, end)
+		if err != nil && ctx.Err() != nil && !c.isOver(session) {
+			// The caller gave up: those who wait behind it must not wait for the server to notice.
+			go c.quietly("/v1/sessions/"+session.id+"/requests/"+key, session.ttl/3)
+		}
+		if hold != nil || err != nil {
 			return hold, err
 		}
 	}
 }
 
 // ask makes one request by its key, repeated until there is a reply. Without hold and error it must be made anew.
-func (c *Client) ask(ctx context.Context, session *session, wanted wanted, end *time.Duration) (*Hold, error) {
-	key, pause := newKey(), 20*time.Millisecond
+func (c *Client) ask(ctx context.Context, session *session, key string, wanted wanted, end *time.Duration) (*Hold, error) {
+	pause := 20 * time.Millisecond
 	for {
 		// A long wait is cut and sent again, so that a dead connection does not go unnoticed. Its place is kept.
 		timeout := session.ttl
@@ -143,13 +149,17 @@ func (c *Client) ask(ctx context.Context, session *session, wanted wanted, end *
 // believe makes the hold of a grant, if there is time left to trust it.
 func (c *Client) believe(session *session, granted *reply) (*Hold, error) {
 	path, deadline := "/v1/holds/"+granted.Hold, granted.deadline()
-	if deadline-now() < milliseconds(granted.ValidFor/2) {
+	if deadline-now() < granted.validFor()/2 {
 		// After a long wait little may be left, because of the rate of the clocks: a short request tells it exactly.
 		again, err := c.do(context.Background(), call{method: "GET", path: path, timeout: session.ttl / 3})
-		if err == nil && again.status != 200 {
+		switch {
+		case err != nil:
+		case again.status == 404 || again.status == 410:
 			return nil, nil
-		}
-		if err == nil && again.deadline() > deadline {
+		case again.status != 200:
+			// A refusal leaves the hold where it is, and the next request would wait behind it: it is released.
+			deadline = 0
+		case again.deadline() > deadline:
 			deadline = again.deadline()
 		}
 	}

@@ -1,6 +1,6 @@
 package lockkeeper
 
-// The shared list of behaviours (clients/README.md).
+// The shared list of behaviours (docs/clients.md).
 
 import (
 	"context"
@@ -328,6 +328,81 @@ func TestAHoldNobodyWasToldOfIsReleased(t *testing.T) {
 	must(t, held(t)(b.Acquire(ctx, Request{Names: []string{"x"}, Wait: 10 * time.Second})).Release())
 }
 
+func TestAHoldOfALateCopyIsReleased(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	a := client(t, s.url, Options{TTL: 1500 * time.Millisecond})
+	hold := held(t)(a.Lock(ctx, "mine"))
+	s.ask(hold.session.id, "x")
+	check(t, len(s.claims("x")) == 1, "it is held")
+	s.waitForClaims("x", 0)
+	check(t, hold.State() == Held, "it was not the session that ended")
+}
+
+func TestAReplyOfSomebodyElseIsNoReply(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	p := startProxy(t, s)
+	a := client(t, p.url, Options{TTL: 3 * time.Second})
+	p.replacesNow("POST ", 1, page)
+	must(t, held(t)(a.Lock(ctx, "first")).Release())
+	check(t, p.replacedCount() == 1, "it has opened its session after all")
+	p.replacesNow("POST /v1/holds ", 2, page)
+	hold := held(t)(a.Acquire(ctx, Request{Names: []string{"x"}, Wait: 5 * time.Second}))
+	claims := s.claims("x")
+	check(t, len(claims) == 1 && claims[0].Token == token(t, hold), "it is the same hold")
+	p.replacesNow("POST /v1/sessions/", 2, page)
+	until(t, func() bool { return p.replacedCount() == 5 })
+	check(t, !lostWithin(hold, 5*time.Second) && hold.State() == Held, "heartbeats go on")
+	p.replacesNow("DELETE ", 1, page)
+	must(t, hold.Release())
+	check(t, p.replacedCount() == 6, "its release was repeated")
+	s.waitForClaims("x", 0)
+}
+
+func TestAReplyThatLeavesLittleTimeIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t, startServer(t, "--ttl", "2s"))
+	a := client(t, p.url, Options{})
+	must(t, held(t)(a.Lock(ctx, "first")).Release())
+	p.set(func() { p.delays, p.delay = "POST ", 1200*time.Millisecond })
+	check(t, held(t)(a.Lock(ctx, "x")).ValidFor() > time.Second, "the short request tells more")
+}
+
+func TestAGrantThatCannotBeLookedAtIsReleased(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, "--ttl", "2s")
+	p := startProxy(t, s)
+	a := client(t, p.url, Options{})
+	must(t, held(t)(a.Lock(ctx, "first")).Release())
+	p.set(func() { p.delays, p.delay = "POST ", 1200*time.Millisecond })
+	p.replacesNow("GET ", 1, refusal(503, "ending"))
+	hold := held(t)(a.Acquire(ctx, Request{Names: []string{"x"}, Wait: 5 * time.Second}))
+	claims := s.claims("x")
+	check(t, len(claims) == 1 && claims[0].Token == token(t, hold), "it does not wait behind itself")
+	check(t, p.replacedCount() == 1, "it has looked")
+}
+
+func TestARequestThatWasTooSlowMayBeRepeated(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t, startServer(t))
+	a := client(t, p.url, Options{})
+	must(t, held(t)(a.Lock(ctx, "first")).Release())
+	p.replacesNow("POST /v1/holds ", 1, refusal(408, "too_slow"))
+	_, err := a.Lock(ctx, "x")
+	var unavailable *UnavailableError
+	check(t, errors.As(err, &unavailable) && unavailable.Code == "too_slow", "it is temporary")
+}
+
+func TestAUnixSocketIsAnAddress(t *testing.T) {
+	t.Parallel()
+	s := startServerAt(t, "unix:"+filepath.Join(t.TempDir(), "socket"))
+	a := client(t, s.url, Options{})
+	check(t, token(t, held(t)(a.Lock(ctx, "x"))) > 0, "it has a token")
+	_, err := a.TryLock(ctx, "x")
+	isBusy(t, err)
+}
+
 func TestAnEvictedHoldIsLostWithTheNextHeartbeat(t *testing.T) {
 	t.Parallel()
 	// The server itself learns of it when it renews.
@@ -388,7 +463,7 @@ func TestBadInputIsRefused(t *testing.T) {
 	check(t, err != nil, "a scheme is needed")
 }
 
-func TestManyGoroutinesShareAClient(t *testing.T) {
+func TestManyCallersShareAClient(t *testing.T) {
 	t.Parallel()
 	_, a, _ := pair(t)
 	var inside, overlaps atomic.Int32
@@ -425,9 +500,11 @@ func TestACancelledWaitLeavesTheQueue(t *testing.T) {
 		result <- err
 	}()
 	s.waitForClaims("x", 2)
+	began := now()
 	cancel()
 	check(t, errors.Is(<-result, context.Canceled), "it was cancelled")
 	s.waitForClaims("x", 1)
+	check(t, now()-began < 4*time.Second, "the server alone would keep the wait for five seconds")
 }
 
 func TestATokenIsSent(t *testing.T) {

@@ -35,7 +35,7 @@ type reply struct {
 type said struct {
 	Session    string   `json:"session"`
 	TTL        float64  `json:"ttl_ms"`
-	ValidFor   float64  `json:"valid_for_ms"`
+	ValidFor   *float64 `json:"valid_for_ms"`
 	Heartbeat  float64  `json:"heartbeat_ms"`
 	Waited     float64  `json:"waited_ms"`
 	Hold       string   `json:"hold"`
@@ -60,7 +60,14 @@ func milliseconds(count float64) time.Duration {
 	return time.Duration(count * float64(time.Millisecond))
 }
 
-func (r *reply) deadline() time.Duration { return r.sent + milliseconds(rate*r.Waited+r.ValidFor) }
+func (r *reply) deadline() time.Duration { return r.sent + milliseconds(rate*r.Waited) + r.validFor() }
+
+func (s *said) validFor() time.Duration {
+	if s.ValidFor == nil {
+		return 0
+	}
+	return milliseconds(*s.ValidFor)
+}
 
 func (r *reply) saysSessionEnded() bool {
 	return r.Code == "unknown_session" || r.Code == "session_ended"
@@ -133,9 +140,25 @@ func (c *Client) do(ctx context.Context, call call) (*reply, error) {
 		return nil, &errNoReply{err, errors.Is(err, context.DeadlineExceeded)}
 	}
 	reply := &reply{sent: sent, status: response.StatusCode}
-	// What is no JSON was not said by the server, and the status stands for it.
-	_ = json.Unmarshal(text, &reply.said)
+	if !reply.parse(text) {
+		err := fmt.Errorf("a reply with status %d that is not of a lockkeeper server", reply.status)
+		return nil, &errNoReply{cause: err}
+	}
 	return reply, nil
+}
+
+// parse says whether the reply is the server's, not that of a proxy or a sign-in page.
+func (r *reply) parse(text []byte) bool {
+	if r.status == 204 {
+		return true
+	}
+	if json.Unmarshal(text, &r.said) != nil {
+		return false
+	}
+	if r.status == 200 || r.status == 201 {
+		return r.Session != "" && r.ValidFor != nil
+	}
+	return r.Code != ""
 }
 
 // quietly sends what ends by itself, later, if it gets lost.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -32,7 +33,12 @@ type server struct {
 
 func startServer(t *testing.T, options ...string) *server {
 	t.Helper()
-	words := append([]string{"serve", "--listen", "127.0.0.1:0", "--engine", "memory:"}, options...)
+	return startServerAt(t, "127.0.0.1:0", options...)
+}
+
+func startServerAt(t *testing.T, listen string, options ...string) *server {
+	t.Helper()
+	words := append([]string{"serve", "--listen", listen, "--engine", "memory:"}, options...)
 	s := &server{t: t, process: exec.Command(binary(), words...)}
 	s.process.Stderr = os.Stderr
 	output, err := s.process.StdoutPipe()
@@ -66,6 +72,17 @@ func (s *server) claims(name string) []claim {
 func (s *server) waitForClaims(name string, count int) {
 	s.t.Helper()
 	until(s.t, func() bool { return len(s.claims(name)) == count })
+}
+
+// ask is a request for a hold that no client knows of.
+func (s *server) ask(session, name string) {
+	s.t.Helper()
+	body, err := json.Marshal(map[string]any{"session": session, "names": []string{name}})
+	must(s.t, err)
+	response, err := http.Post(s.url+"/v1/holds", "application/json", bytes.NewReader(body))
+	must(s.t, err)
+	response.Body.Close()
+	check(s.t, response.StatusCode == 201, "it is granted")
 }
 
 func (s *server) evict(name string) {
@@ -117,6 +134,15 @@ func lostWithin(hold *Hold, limit time.Duration) bool {
 	}
 }
 
+const page = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 20\r\nConnection: close\r\n\r\n<html>Sign in</html>"
+
+// refusal is a reply as the server's to what it refuses.
+func refusal(status int, code string) string {
+	body := fmt.Sprintf(`{"status":%d,"code":"%s","detail":"%s"}`, status, code, code)
+	head := "HTTP/1.1 %d Refused\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s"
+	return fmt.Sprintf(head, status, len(body), body)
+}
+
 // proxy forwards connections to a server, until it is told otherwise.
 type proxy struct {
 	url string
@@ -127,6 +153,11 @@ type proxy struct {
 	loses  string
 	losses int
 	lost   int
+	// or something else comes in their place,
+	replaces     string
+	replacements int
+	replacement  string
+	replaced     int
 	// or come late.
 	delays string
 	delay  time.Duration
@@ -165,7 +196,7 @@ func startProxy(t *testing.T, s *server) *proxy {
 						more = false
 					}
 				}
-				return p.replies(last)
+				return p.replies(last, client)
 			})
 		}
 	}()
@@ -197,13 +228,28 @@ func (p *proxy) lostCount() (count int) {
 	return count
 }
 
+func (p *proxy) replacesNow(text string, times int, by string) {
+	p.set(func() { p.replaces, p.replacements, p.replacement = text, times, by })
+}
+
+func (p *proxy) replacedCount() (count int) {
+	p.set(func() { count = p.replaced })
+	return count
+}
+
 // replies says whether the reply to this request passes.
-func (p *proxy) replies(asked []byte) bool {
+func (p *proxy) replies(asked []byte, client net.Conn) bool {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	if p.losses > 0 && bytes.HasPrefix(asked, []byte(p.loses)) {
 		p.losses--
 		p.lost++
+		return false
+	}
+	if p.replacements > 0 && bytes.HasPrefix(asked, []byte(p.replaces)) {
+		p.replacements--
+		p.replaced++
+		_, _ = client.Write([]byte(p.replacement))
 		return false
 	}
 	if p.delays != "" && bytes.HasPrefix(asked, []byte(p.delays)) {

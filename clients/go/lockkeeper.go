@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -45,8 +46,13 @@ type Client struct {
 	isClosed bool
 }
 
-// New makes a client. Its first lock opens the session.
+// New makes a client of the server at this address: http://127.0.0.1:7670, or unix:/run/lockkeeper.sock. Its first lock opens the
+// session.
 func New(address string, options Options) (*Client, error) {
+	file := ""
+	if strings.HasPrefix(address, "unix:/") {
+		file, address = strings.TrimPrefix(address, "unix:"), "http://localhost"
+	}
 	parsed, err := url.Parse(address)
 	if err != nil || (parsed.Scheme != "http" && parsed.Scheme != "https") || parsed.Host == "" {
 		return nil, fmt.Errorf("lockkeeper: '%s' is no address of a server: write it as http://127.0.0.1:7670", address)
@@ -57,10 +63,18 @@ func New(address string, options Options) (*Client, error) {
 	if options.Holder == "" {
 		options.Holder = filepath.Base(os.Args[0])
 	}
+	if file != "" && options.Transport != nil {
+		return nil, errors.New("lockkeeper: a Unix socket has no Transport of your own: give one of them")
+	}
 	if options.Transport == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		// Every wait has a connection; they are used again.
 		transport.MaxIdleConnsPerHost = 64
+		if file != "" {
+			transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "unix", file)
+			}
+		}
 		options.Transport = transport
 	}
 	return &Client{

@@ -189,7 +189,7 @@ func (s *session) confirm(reply *reply, known map[string]bool) []string {
 		said, isListed := listed[id]
 		switch {
 		case isListed && said.State != "lost":
-			hold.confirm(reply.sent+milliseconds(said.ValidFor), said.State)
+			hold.confirm(reply.sent+said.validFor(), said.State)
 		case isListed:
 			hold.lose(said.Reason)
 		case known[id]:

@@ -118,15 +118,22 @@ export class Client {
     const end = wait === undefined ? Infinity : now() + wait;
     for (;;) {
       const session = await this.#open();
-      const hold = await this.#ask(session, { session: session.id, ...body }, end, signal);
+      // Law 4: chosen before anything is sent, so that a retry finds the same wait or the same hold.
+      const key = randomUUID();
+      let hold;
+      try {
+        hold = await this.#ask(session, key, { session: session.id, ...body }, end, signal);
+      } catch (error) {
+        // The caller gave up: those who wait behind it must not wait for the server to notice.
+        if (signal?.aborted && !session.isOver) session.takeBack(key);
+        throw error;
+      }
       if (hold !== undefined) return hold;
     }
   }
 
   /** One request by its key, repeated until there is a reply. Undefined if it must be made anew. */
-  async #ask(session, body, end, signal) {
-    // Law 4: chosen before anything is sent, so that a retry finds the same wait or the same hold.
-    const key = randomUUID();
+  async #ask(session, key, body, end, signal) {
     let pause = 20;
     for (;;) {
       // A long wait is cut and sent again, so that a dead connection does not go unnoticed. Its place is kept.
@@ -165,8 +172,9 @@ export class Client {
       // After a long wait little may be left, because of the rate of the clocks: a short request tells it exactly.
       try {
         const again = await this.#http.call("GET", `/v1/holds/${body.hold}`, { timeout: session.ttl / 3 });
-        if (again.status !== 200) return undefined;
-        deadline = Math.max(deadline, again.deadline);
+        if (again.status === 404 || again.status === 410) return undefined;
+        // A refusal leaves the hold where it is, and the next request would wait behind it: it is released.
+        deadline = again.status === 200 ? Math.max(deadline, again.deadline) : 0;
       } catch (error) {
         if (!(error instanceof NoReply)) throw error;
       }

@@ -12,7 +12,7 @@ export class Reply {
     this.sent = sent;
     this.status = status;
     this.body = body;
-    this.code = body.code ?? String(status);
+    this.code = body.code;
   }
 
   get deadline() {
@@ -60,7 +60,7 @@ export class Http {
     const sent = now();
     try {
       const response = await fetch(this.#base + path, { method, headers, body: JSON.stringify(body), signal: either });
-      return new Reply(sent, response.status, parse(await response.text()));
+      return new Reply(sent, response.status, parse(response.status, await response.text()));
     } catch (error) {
       signal?.throwIfAborted();
       throw new NoReply(error, timedOut.aborted);
@@ -68,11 +68,17 @@ export class Http {
   }
 }
 
-function parse(text) {
+/** The body of a reply. Throws if it is not the server's, but that of a proxy or a sign-in page. */
+function parse(status, text) {
+  if (status === 204) return {};
+  let body;
   try {
-    const body = JSON.parse(text);
-    return typeof body === "object" && body !== null ? body : {};
+    body = JSON.parse(text);
   } catch {
-    return {};
+    // Not the server's, which follows from its missing marks.
   }
+  const isGrant = typeof body?.session === "string" && typeof body.valid_for_ms === "number";
+  const isServers = status === 200 || status === 201 ? isGrant : typeof body?.code === "string";
+  if (!isServers) throw new Error(`a reply with status ${status} that is not of a lockkeeper server`);
+  return body;
 }

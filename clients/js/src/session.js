@@ -119,6 +119,11 @@ export class Session {
   discard(id) {
     return quietly(this.#http, `/v1/holds/${id}`, this.ttl / 3);
   }
+
+  /** Takes back a request for a hold: its wait ends, its hold is released. */
+  takeBack(key) {
+    return quietly(this.#http, `/v1/sessions/${this.id}/requests/${key}`, this.ttl / 3);
+  }
 }
 
 /** Deletes what ends by itself, later, if the request gets lost. */

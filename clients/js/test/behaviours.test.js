@@ -1,4 +1,4 @@
-// The shared list of behaviours (clients/README.md).
+// The shared list of behaviours (docs/clients.md).
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
@@ -12,7 +12,7 @@ import { fileURLToPath } from "node:url";
 import { Busy, Client, Closed, Lost, Refused, Unavailable } from "../index.js";
 import { now } from "../src/clock.js";
 import { Hold } from "../src/hold.js";
-import { BINARY, Proxy, Server, aborted, sleep, until } from "./kit.js";
+import { BINARY, Proxy, Server, aborted, refusal, sleep, until } from "./kit.js";
 
 /** A test with a server, and with clients and proxies that end with it. */
 function behaviour(name, work) {
@@ -29,8 +29,8 @@ function behaviour(name, work) {
         ends.push(() => client.close());
         return client;
       },
-      async proxy() {
-        const proxy = await Proxy.start(kit.server.port);
+      async proxy(server = kit.server) {
+        const proxy = await Proxy.start(server.port);
         ends.push(() => proxy.close());
         return proxy;
       },
@@ -50,7 +50,7 @@ async function timed(promise) {
   return { value, at: now() };
 }
 
-behaviour("a lock excludes, and a release hands over", async ({ server, client }) => {
+behaviour("lock excludes and a release hands over", async ({ server, client }) => {
   const [a, b] = [client(), client()];
   const first = await a.lock("orders/42");
   assert.equal(first.state, "held");
@@ -72,7 +72,7 @@ behaviour("withLock releases at the end of the work, also after an error", async
   await server.waitForClaims("x", 0);
 });
 
-behaviour("a try finds a held lock busy at once", async ({ client }) => {
+behaviour("try finds a held lock busy at once", async ({ client }) => {
   const [a, b] = [client({ holder: "the first" }), client()];
   const hold = await a.lock("x");
   assert.equal(await b.tryLock("x"), undefined);
@@ -90,7 +90,7 @@ behaviour("a timed wait ends busy and leaves the queue", async ({ server, client
   await server.waitForClaims("x", 1);
 });
 
-behaviour("readers share and exclude a writer; a downgrade lets them in", async ({ client }) => {
+behaviour("readers share and a downgrade lets them in", async ({ client }) => {
   const [a, b] = [client(), client()];
   const reads = [await a.read("x"), await b.read("x", { wait: 0 })];
   assert.equal(await b.tryLock("x"), undefined);
@@ -213,7 +213,7 @@ behaviour("the deadline counts from the send", async ({ client, proxy }) => {
   assert.ok(hold.validFor < 3000);
 });
 
-behaviour("a release after the loss says so, and the client goes on", async ({ server, client }) => {
+behaviour("a release after the loss says so and the client goes on", async ({ server, client }) => {
   const a = client({ ttl: 500 });
   const hold = await a.lock("x");
   server.pause();
@@ -225,7 +225,7 @@ behaviour("a release after the loss says so, and the client goes on", async ({ s
   await (await a.lock("x", { wait: 10_000 })).release();
 });
 
-behaviour("a retry after a lost reply finds the same session and the same hold", async ({ server, client, proxy }) => {
+behaviour("a retry after a lost reply finds the same", async ({ server, client, proxy }) => {
   const between = await proxy();
   const a = client({ url: between.url });
   between.loses = { text: "POST /v1/sessions ", times: 1 };
@@ -247,6 +247,65 @@ behaviour("a hold nobody was told of is released", async ({ client, proxy }) => 
   await assert.rejects(a.lock("x", { wait: 0 }), Unavailable);
   assert.ok(between.lost > 0);
   await (await b.lock("x", { wait: 10_000 })).release();
+});
+
+behaviour("a hold of a late copy is released", async ({ server, client, proxy }) => {
+  const between = await proxy();
+  const a = client({ ttl: 1500, url: between.url });
+  const hold = await a.lock("mine");
+  await until(() => between.session !== undefined);
+  await server.ask(between.session, "x");
+  assert.equal((await server.claims("x")).length, 1);
+  await server.waitForClaims("x", 0);
+  assert.equal(hold.state, "held", "it was not the session that ended");
+});
+
+behaviour("a reply of somebody else is no reply", async ({ server, client, proxy }) => {
+  const between = await proxy();
+  const a = client({ ttl: 3000, url: between.url });
+  between.replaces = { text: "POST ", times: 1 };
+  await (await a.lock("first")).release();
+  assert.equal(between.replaced, 1, "it has opened its session after all");
+  between.replaces = { text: "POST /v1/holds ", times: 2 };
+  const hold = await a.lock("x", { wait: 5000 });
+  assert.deepEqual((await server.claims("x")).map((claim) => claim.token), [hold.token]);
+  between.replaces = { text: "POST /v1/sessions/", times: 2 };
+  await until(() => between.replaced === 5);
+  await assert.rejects(aborted(hold.signal, 5000), /no signal/);
+  assert.equal(hold.state, "held", "heartbeats go on");
+  between.replaces = { text: "DELETE ", times: 1 };
+  await hold.release();
+  assert.equal(between.replaced, 6);
+  await server.waitForClaims("x", 0);
+});
+
+behaviour("a reply that leaves little time is asked for again", async ({ start, client, proxy }) => {
+  const between = await proxy(await start("--ttl", "2s"));
+  const a = client({ url: between.url });
+  await (await a.lock("first")).release();
+  between.delays = { text: "POST ", milliseconds: 1200 };
+  const hold = await a.lock("x");
+  assert.ok(hold.validFor > 1000, "the short request tells more");
+});
+
+behaviour("a grant that cannot be looked at is released", async ({ start, client, proxy }) => {
+  const server = await start("--ttl", "2s");
+  const between = await proxy(server);
+  const a = client({ url: between.url });
+  await (await a.lock("first")).release();
+  between.delays = { text: "POST ", milliseconds: 1200 };
+  between.replaces = { text: "GET ", times: 1, by: refusal(503, "ending") };
+  const hold = await a.lock("x", { wait: 5000 });
+  assert.deepEqual((await server.claims("x")).map((claim) => claim.token), [hold.token]);
+  assert.equal(between.replaced, 1);
+});
+
+behaviour("a request that was too slow may be repeated", async ({ client, proxy }) => {
+  const between = await proxy();
+  const a = client({ url: between.url });
+  await (await a.lock("first")).release();
+  between.replaces = { text: "POST /v1/holds ", times: 1, by: refusal(408, "too_slow") };
+  await assert.rejects(a.lock("x"), (error) => error instanceof Unavailable && error.code === "too_slow");
 });
 
 behaviour("an evicted hold is lost with the next heartbeat", async ({ start, client }) => {
@@ -304,7 +363,7 @@ behaviour("bad input is refused", async ({ server, client }) => {
   assert.throws(() => new Client(server.url.replace("http://", "")), TypeError);
 });
 
-behaviour("many tasks share a client", async ({ client }) => {
+behaviour("many callers share a client", async ({ client }) => {
   const a = client();
   let inside = 0;
   const work = async () => {
@@ -325,9 +384,12 @@ behaviour("a cancelled wait leaves the queue", async ({ server, client }) => {
   const controller = new AbortController();
   const waiting = b.lock("x", { signal: controller.signal });
   await server.waitForClaims("x", 2);
+  const began = now();
   controller.abort(new RangeError("enough"));
   await assert.rejects(waiting, RangeError);
   await server.waitForClaims("x", 1);
+  // The server alone would keep the wait for five seconds.
+  assert.ok(now() - began < 4000);
 });
 
 behaviour("a token is sent", async ({ start, client }) => {

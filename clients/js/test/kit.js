@@ -9,6 +9,14 @@ import { fileURLToPath } from "node:url";
 export const BINARY =
   process.env.LOCKKEEPER_BINARY || fileURLToPath(new URL("../../../target/debug/lockkeeper", import.meta.url));
 
+const PAGE = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 20\r\nConnection: close\r\n\r\n<html>Sign in</html>";
+
+/** A reply as the server's to what it refuses. */
+export function refusal(status, code) {
+  const body = JSON.stringify({ status, code, detail: code });
+  return `HTTP/1.1 ${status} Refused\r\nContent-Length: ${body.length}\r\nConnection: close\r\n\r\n${body}`;
+}
+
 /** A server of its own on a free port. */
 export class Server {
   static async start(...options) {
@@ -24,6 +32,13 @@ export class Server {
   /** The claims of a lock, in order. */
   async claims(name) {
     return (await (await fetch(`${this.url}/v1/locks/${name}`)).json()).claims;
+  }
+
+  /** A request for a hold that no client knows of. */
+  async ask(session, ...names) {
+    const headers = { "content-type": "application/json" };
+    const reply = await fetch(`${this.url}/v1/holds`, { method: "POST", headers, body: JSON.stringify({ session, names }) });
+    if (reply.status !== 201) throw new Error(await reply.text());
   }
 
   async evict(name) {
@@ -80,9 +95,14 @@ export class Proxy {
   #sockets = new Set();
   #isFrozen = false;
   #kept = [];
+  /** The session that the client speaks of. */
+  session;
   /** Replies to requests that begin with this text are lost with their connection, this many times, */
   loses = { text: undefined, times: 0 };
   lost = 0;
+  /** or something else comes in their place, */
+  replaces = { text: undefined, times: 0, by: PAGE };
+  replaced = 0;
   /** or come late. */
   delays = { text: undefined, milliseconds: 0 };
 
@@ -130,6 +150,7 @@ export class Proxy {
     client.on("data", (data) => {
       const text = data.toString("latin1");
       if (text.includes(" HTTP/1.1\r\n")) asked = text;
+      this.session = /^POST \/v1\/sessions\/(.*)\/heartbeat /.exec(text)?.[1] ?? this.session;
       this.#pass(() => server.write(data));
     });
     server.on("data", (data) =>
@@ -138,6 +159,12 @@ export class Proxy {
           this.loses.times--;
           this.lost++;
           return end();
+        }
+        if (this.replaces.times > 0 && asked.startsWith(this.replaces.text)) {
+          this.replaces.times--;
+          this.replaced++;
+          client.end(this.replaces.by ?? PAGE);
+          return server.destroy();
         }
         if (this.delays.text !== undefined && asked.startsWith(this.delays.text)) await sleep(this.delays.milliseconds);
         client.write(data);

@@ -13,9 +13,9 @@ from typing import Any, Dict, List, Optional, Type, Union
 
 from ._clock import LONGEST_SLEEP
 from ._core import Core, Request, Session, Steps, T
-from ._errors import Busy, LockError, NoReply
+from ._errors import Busy, LockError
 from ._hold import HoldState
-from ._http import Http, Target
+from ._http import Background, Http, Target
 
 
 class Hold(HoldState):
@@ -28,7 +28,9 @@ class Hold(HoldState):
         self._session = session
         self._client = client
         self._lost = threading.Event()
-        self.on_lost(self._lost.set)
+
+    def _signal(self) -> None:
+        self._lost.set()
 
     def wait_lost(self, timeout: Optional[float] = None) -> bool:
         """Waits until the hold is lost, at most for `timeout` seconds. Says whether it is lost."""
@@ -63,7 +65,7 @@ class Client:
         """`ttl`: seconds after which the server gives up a silent client. `holder`: name shown to operators.
         `token`: the server's token for this client, if it asks for one."""
         self._http = Http(Target(url, token))
-        self._core = Core(ttl, holder, self._start)
+        self._core = Core(ttl, holder, self._start, Background(self._http).send)
         self._pid = os.getpid()
         _clients.add(self)
 
@@ -113,7 +115,7 @@ class Client:
     def _run(self, steps: Steps[T], session: Optional[Session] = None) -> T:
         """Does what the steps ask for. Sleeps end with the session, if one is given."""
         done: List[Any] = [None]
-        error: Optional[NoReply] = None
+        error: Optional[BaseException] = None
         while True:
             try:
                 step = steps.send(done.pop()) if error is None else steps.throw(error)
@@ -121,17 +123,18 @@ class Client:
                 result: T = end.value
                 return result
             error = None
-            if isinstance(step, Request):
-                try:
+            try:
+                if isinstance(step, Request):
                     done.append(self._http.call(step))
-                except NoReply as no_reply:
-                    error = no_reply
-            else:
-                if session is not None:
-                    session.ended.wait(step)
                 else:
-                    time.sleep(step)
-                done.append(None)
+                    if session is not None:
+                        session.ended.wait(step)
+                    else:
+                        time.sleep(step)
+                    done.append(None)
+            except BaseException as failed:
+                # Of a signal handler's, too: the steps hear of an interrupt.
+                error = failed
 
     def _start(self, session: Session) -> None:
         core = self._core

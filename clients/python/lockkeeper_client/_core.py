@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, Generator, List, Optional, Set, TypeVar, Union
 
 from ._clock import now
-from ._errors import Busy, Closed, Lost, NoReply, Refused, Unavailable
-from ._hold import HoldState
+from ._errors import Busy, Closed, LockError, Lost, NoReply, Refused, Unavailable
+from ._hold import HoldState, lose
 
 T = TypeVar("T")
 
@@ -94,12 +94,20 @@ Make = Callable[[str, str, Dict[str, int], float, Session], HoldState]
 class Core:
     """All that a client knows."""
 
-    def __init__(self, ttl: float, holder: Optional[str], start: Callable[[Session], None]) -> None:
+    def __init__(
+        self,
+        ttl: float,
+        holder: Optional[str],
+        start: Callable[[Session], None],
+        send_later: Callable[[Request], None],
+    ) -> None:
         self._ttl = ttl
         who = holder or os.path.basename(sys.argv[0] or "") or "python"
         self._holder = {"who": who, "host": socket.gethostname(), "pid": os.getpid()}
         # Starts the heartbeats of a session.
         self._start = start
+        # Sends in the background what ends by itself, later, if it gets lost.
+        self._send_later = send_later
         self._mutex = threading.RLock()
         self.session: Optional[Session] = None
         self.closed = False
@@ -116,8 +124,7 @@ class Core:
             session.ended.set()
             session.changed.set()
             holds, session.holds = list(session.holds.values()), {}
-        for hold in holds:
-            hold._lose(reason)
+        lose(holds, reason)
 
     def open_session(self) -> Steps[Session]:
         """The session of this client; a new one if there is none, or if it has ended."""
@@ -169,14 +176,25 @@ class Core:
         end = None if wait is None else now() + wait
         while True:
             session = yield from self.open_session()
-            hold = yield from self._ask(session, {"session": session.id, **body}, end, make)
+            # Law 4: chosen before anything is sent, so that a retry finds the same wait or the same hold.
+            key = secrets.token_hex(16)
+            try:
+                hold = yield from self._ask(session, key, {"session": session.id, **body}, end, make)
+            except (LockError, GeneratorExit):
+                raise
+            except BaseException:
+                # The caller was cancelled or interrupted: those who wait behind it must not wait for the server to notice.
+                if not session.ended.is_set():
+                    path = f"/v1/sessions/{session.id}/requests/{key}"
+                    self._send_later(Request("DELETE", path, session.ttl / 3))
+                raise
             if hold is not None:
                 return hold
 
-    def _ask(self, session: Session, body: Dict[str, Any], end: Optional[float], make: Make) -> Steps[Optional[HoldState]]:
+    def _ask(
+        self, session: Session, key: str, body: Dict[str, Any], end: Optional[float], make: Make
+    ) -> Steps[Optional[HoldState]]:
         """One request by its key, repeated until there is a reply. None if it must be made anew."""
-        # Law 4: chosen before anything is sent, so that a retry finds the same wait or the same hold.
-        key = secrets.token_hex(16)
         pause = 0.02
         while True:
             # A long wait is cut and sent again, so that a dead connection does not go unnoticed. Its place is kept.
@@ -214,10 +232,10 @@ class Core:
             # After a long wait little may be left, because of the rate of the clocks: a short request tells it exactly.
             try:
                 again: Reply = yield Request("GET", path, session.ttl / 3)
-                if again.status == 200:
-                    deadline = max(deadline, again.deadline)
-                else:
+                if again.status in (404, 410):
                     return None
+                # A refusal leaves the hold where it is, and the next request would wait behind it: it is released.
+                deadline = max(deadline, again.deadline) if again.status == 200 else 0.0
             except NoReply:
                 pass
         with self._mutex:
@@ -278,11 +296,10 @@ class Core:
         """Fires the lost signals whose time has come. Returns the seconds until the next."""
         if self.is_over(session):
             return 0.0
-        deadlines = [session.deadline]
-        for hold in list(session.holds.values()):
-            if not hold.is_lost:
-                deadlines.append(hold._deadline)
-        return max(0.0, min(deadlines) - now())
+        holds = list(session.holds.values())
+        lose([hold for hold in holds if now() >= hold._deadline], "deadline")
+        deadlines = [hold._deadline for hold in holds if not hold.is_lost]
+        return max(0.0, min([session.deadline, *deadlines]) - now())
 
     def release(self, hold: HoldState, session: Session) -> Steps[None]:
         """Releases a hold. Raises `Lost` if it was lost before."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Iterable, List, Optional
 
 from ._clock import now
 from ._errors import Lost
@@ -66,7 +67,8 @@ class HoldState:
         return next(iter(tokens.values()))
 
     def on_lost(self, callback: Callable[[], Any]) -> None:
-        """Calls this once when the hold is lost, in a thread of the client; at once if it is lost already."""
+        """Calls this once when the hold is lost, in a thread of the client; at once if it is lost already. Keep it short: the
+        callbacks of other holds come after it. What it raises goes to `threading.excepthook`."""
         with self._mutex:
             if self._reason is None:
                 self._callbacks.append(callback)
@@ -80,13 +82,20 @@ class HoldState:
             self._uncertain = uncertain
 
     def _lose(self, reason: str) -> None:
+        lose([self], reason)
+
+    def _mark(self, reason: str) -> List[Callable[[], Any]]:
+        """Marks it as lost, and returns who is to hear of it."""
         with self._mutex:
             if self._reason is not None or self._released:
-                return
+                return []
             self._reason = reason
             callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback()
+        self._signal()
+        return callbacks
+
+    def _signal(self) -> None:
+        """The signal of its kind of client. Must not block."""
 
     def _release(self) -> None:
         """Marks it as released. Raises `Lost` if it was lost before."""
@@ -98,3 +107,12 @@ class HoldState:
 
     def __repr__(self) -> str:
         return f"<hold of {', '.join(self._tokens)}: {self.state}>"
+
+
+def lose(holds: Iterable[HoldState], reason: str) -> None:
+    """Marks these holds as lost, then calls their callbacks: one that fails keeps no other from its signal."""
+    for callback in [callback for hold in holds for callback in hold._mark(reason)]:
+        try:
+            callback()
+        except (Exception, SystemExit):
+            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from types import TracebackType
-from typing import Any, Dict, Generator, List, Optional, Set, Tuple, Type, Union
+from typing import Any, Coroutine, Dict, Generator, List, Optional, Set, Tuple, Type, Union
 
 from ._clock import LONGEST_SLEEP, now
 from ._core import Core, Reply, Request, Session, Steps, T
 from ._errors import Busy, LockError, Lost, NoReply
 from ._hold import HoldState
-from ._http import Target, parse
+from ._http import Background, Http, Target, parse
 
 __all__ = ["Client", "Hold"]
 
 Connection = Tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
+    """As `asyncio.wait_for`, which before Python 3.12 swallows a cancel that comes in one turn with the end of the work."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task], timeout=seconds)
+        if not task.done():
+            raise asyncio.TimeoutError
+        return task.result()
+    finally:
+        task.cancel()
 
 
 class _Http:
@@ -30,7 +43,7 @@ class _Http:
         while True:
             connection = self._idle.pop() if self._idle else None
             try:
-                return await asyncio.wait_for(self._send(connection, request), max(0.001, request.timeout))
+                return await _within(max(0.001, request.timeout), self._send(connection, request))
             except asyncio.TimeoutError as error:
                 raise NoReply("timed out", timed_out=True) from error
             except (OSError, EOFError, ValueError) as error:
@@ -41,7 +54,10 @@ class _Http:
     async def _send(self, connection: Optional[Connection], request: Request) -> Reply:
         sent, target = now(), self._target
         if connection is None:
-            connection = await asyncio.open_connection(target.host, target.port, ssl=target.is_tls or None)
+            if target.file is not None:
+                connection = await asyncio.open_unix_connection(target.file)
+            else:
+                connection = await asyncio.open_connection(target.host, target.port, ssl=target.is_tls or None)
         reader, writer = connection
         try:
             payload = target.payload(request)
@@ -106,7 +122,7 @@ class Hold(HoldState):
         self._task: Optional[asyncio.Task[Any]] = None
         self._cancelled = False
         self._lost = asyncio.Event()
-        self.on_lost(self._signal)
+        self._loop = asyncio.get_running_loop()
 
     async def wait_lost(self) -> None:
         """Waits until the hold is lost."""
@@ -121,9 +137,17 @@ class Hold(HoldState):
         await self._client._run(self._client._core.downgrade(self, self._session))
 
     def _signal(self) -> None:
+        if _running_loop() is self._loop:
+            self._cancel()
+        else:
+            # Another thread has looked at the hold. Of a loop that has ended nobody waits any more.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
         self._lost.set()
         # Code that looks at the hold itself is told by the look, and goes on to clean up.
-        if self._task is not None and self._task is not _current_task():
+        if self._task is not None and self._task is not asyncio.current_task():
             self._cancelled = True
             self._task.cancel()
 
@@ -136,11 +160,14 @@ class Hold(HoldState):
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
         task, self._task = self._task, None
-        if self._cancelled and isinstance(error, asyncio.CancelledError):
-            # If the task was cancelled by somebody else besides, it stays cancelled.
-            if not hasattr(task, "uncancel") or task.uncancel() == 0:  # type: ignore[union-attr]
-                self.check()
-            return
+        if self._cancelled:
+            # Taken back also if the block has swallowed it: it must not count for what comes after the block.
+            others = task.uncancel() if hasattr(task, "uncancel") else 0  # type: ignore[union-attr]
+            if isinstance(error, asyncio.CancelledError):
+                # If the task was cancelled by somebody else besides, it stays cancelled.
+                if others == 0:
+                    self.check()
+                return
         try:
             await self.release()
         except LockError:
@@ -148,9 +175,9 @@ class Hold(HoldState):
                 raise
 
 
-def _current_task() -> Optional[asyncio.Task[Any]]:
+def _running_loop() -> Optional[asyncio.AbstractEventLoop]:
     try:
-        return asyncio.current_task()
+        return asyncio.get_running_loop()
     except RuntimeError:
         return None
 
@@ -183,8 +210,11 @@ class Client:
     def __init__(self, url: str, *, ttl: float = 10.0, holder: Optional[str] = None, token: Optional[str] = None) -> None:
         """`ttl`: seconds after which the server gives up a silent client. `holder`: name shown to operators.
         `token`: the server's token for this client, if it asks for one."""
-        self._http = _Http(Target(url, token))
-        self._core = Core(ttl, holder, self._start)
+        target = Target(url, token)
+        self._http = _Http(target)
+        # Of a thread: a wait that is cancelled because the event loop ends leaves the queue, too.
+        self._background = Http(target)
+        self._core = Core(ttl, holder, self._start, Background(self._background).send)
         self._tasks: Set[asyncio.Task[None]] = set()
         self._new_hold: Optional[asyncio.Event] = None
 
@@ -216,6 +246,7 @@ class Client:
             task.cancel()
         await self._run(self._core.close())
         self._http.close()
+        self._background.close()
 
     async def __aenter__(self) -> Client:
         await self._run(self._core.open_session())
@@ -236,7 +267,7 @@ class Client:
     async def _run(self, steps: Steps[T]) -> T:
         """Does what the steps ask for."""
         done: List[Any] = [None]
-        error: Optional[NoReply] = None
+        error: Optional[BaseException] = None
         while True:
             try:
                 step = steps.send(done.pop()) if error is None else steps.throw(error)
@@ -244,14 +275,15 @@ class Client:
                 result: T = end.value
                 return result
             error = None
-            if isinstance(step, Request):
-                try:
+            try:
+                if isinstance(step, Request):
                     done.append(await self._http.call(step))
-                except NoReply as no_reply:
-                    error = no_reply
-            else:
-                await asyncio.sleep(step)
-                done.append(None)
+                else:
+                    await asyncio.sleep(step)
+                    done.append(None)
+            except (NoReply, asyncio.CancelledError) as failed:
+                # The steps hear of a cancel, too.
+                error = failed
 
     def _start(self, session: Session) -> None:
         self._new_hold = asyncio.Event()
@@ -265,6 +297,6 @@ class Client:
         while not session.ended.is_set():
             new_hold.clear()
             try:
-                await asyncio.wait_for(new_hold.wait(), min(LONGEST_SLEEP, self._core.expire(session)))
+                await _within(min(LONGEST_SLEEP, self._core.expire(session)), new_hold.wait())
             except asyncio.TimeoutError:
                 pass

@@ -17,23 +17,39 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 BINARY = os.environ.get("LOCKKEEPER_BINARY") or str(ROOT / "target/debug/lockkeeper")
 
 
-class Server:
-    """A server of its own on a free port."""
+PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 20\r\nConnection: close\r\n\r\n<html>Sign in</html>"
 
-    def __init__(self, *options: str) -> None:
-        command = [BINARY, "serve", "--listen", "127.0.0.1:0", "--engine", "memory:", *options]
+
+def refusal(status: int, code: str) -> bytes:
+    """A reply as the server's to what it refuses."""
+    body = json.dumps({"status": status, "code": code, "detail": code})
+    head = f"HTTP/1.1 {status} Refused\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return (head + body).encode()
+
+
+class Server:
+    """A server of its own on a free port, or where it is told to listen."""
+
+    def __init__(self, *options: str, listen: str = "127.0.0.1:0") -> None:
+        command = [BINARY, "serve", "--listen", listen, "--engine", "memory:", *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line.startswith("listening on "), line
         self.url = line.split()[-1]
-        self.port = int(self.url.rsplit(":", 1)[1])
+        self.port = 0 if self.url.startswith("unix:") else int(self.url.rsplit(":", 1)[1])
 
     def claims(self, name: str) -> List[Any]:
         """The claims of a lock, in order."""
         with urllib.request.urlopen(f"{self.url}/v1/locks/{name}") as reply:
             claims: List[Any] = json.load(reply)["claims"]
         return claims
+
+    def ask(self, session: str, *names: str) -> None:
+        """A request for a hold that no client knows of."""
+        body = json.dumps({"session": session, "names": names}).encode()
+        headers = {"Content-Type": "application/json"}
+        urllib.request.urlopen(urllib.request.Request(f"{self.url}/v1/holds", body, headers)).close()
 
     def evict(self, name: str) -> None:
         claim = self.claims(name)[0]["id"]
@@ -76,6 +92,12 @@ class Proxy:
         self._flows.set()
         #: Replies to requests that begin with this text are lost with their connection,
         self.loses: Optional[bytes] = None
+        #: or something else comes in their place,
+        self.replaces: Optional[bytes] = None
+        self.replacement = PAGE
+        self.replaced = 0
+        #: How often to replace a reply.
+        self.replacements = 0
         #: or come this many seconds late.
         self.delays: Optional[bytes] = None
         self.delay = 0.0
@@ -122,6 +144,11 @@ class Proxy:
                     if self.loses is not None and asked[0].startswith(self.loses) and self.losses > 0:
                         self.losses -= 1
                         self.lost += 1
+                        break
+                    if self.replaces is not None and asked[0].startswith(self.replaces) and self.replacements > 0:
+                        self.replacements -= 1
+                        self.replaced += 1
+                        target.sendall(self.replacement)
                         break
                     if self.delays is not None and asked[0].startswith(self.delays):
                         time.sleep(self.delay)

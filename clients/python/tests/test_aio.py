@@ -1,16 +1,18 @@
-"""The shared list of behaviours (clients/README.md), for the asyncio client: what differs from the blocking one."""
+"""The shared list of behaviours (docs/clients.md), for the asyncio client: what differs from the blocking one."""
 
 from __future__ import annotations
 
 import asyncio
+import tempfile
+import threading
 import unittest
 from typing import Any, List, Optional
 
 from lockkeeper_client import Busy, Closed, Lost, Refused, Unavailable
 from lockkeeper_client._clock import now
-from lockkeeper_client.aio import Client
+from lockkeeper_client.aio import Client, Hold
 
-from .kit import Proxy, Server
+from .kit import Proxy, Server, until
 
 
 class Behaviours(unittest.IsolatedAsyncioTestCase):
@@ -101,6 +103,54 @@ class Behaviours(unittest.IsolatedAsyncioTestCase):
         async with a.lock("x", wait=10):
             pass
 
+    async def test_a_block_that_swallows_the_cancel_hears_of_the_loss(self) -> None:
+        a = self.client(ttl=0.5)
+        task = asyncio.current_task()
+        for _ in range(2):
+            with self.assertRaises(Lost):
+                async with a.lock("x", wait=10):
+                    self.server.pause()
+                    try:
+                        await asyncio.sleep(30)
+                    except asyncio.CancelledError:
+                        pass
+            self.server.go_on()
+            if hasattr(task, "cancelling"):
+                self.assertEqual(task.cancelling(), 0)
+
+    async def test_a_look_of_another_thread_cancels_nothing_after_the_block(self) -> None:
+        a = self.client(ttl=0.5)
+        with self.assertRaises(Lost):
+            async with a.lock("x") as hold:
+                self.server.pause()
+                # The event loop is busy until the loss, so that its own look comes too late.
+                looking = threading.Thread(target=lambda: until(lambda: hold.is_lost))
+                looking.start()
+                looking.join()
+        self.server.go_on()
+        await asyncio.sleep(0.1)
+
+    async def test_a_callback_that_fails_keeps_no_other_from_its_signal(self) -> None:
+        client = self.client(ttl=1)
+        failed: List[Any] = []
+        self.addCleanup(setattr, threading, "excepthook", threading.excepthook)
+        threading.excepthook = failed.append
+        one, two = await client.lock("x"), await client.lock("y")
+        one.on_lost(lambda: {}["mine"])
+        self.server.pause()
+        await asyncio.wait_for(two.wait_lost(), 5)
+        await asyncio.wait_for(one.wait_lost(), 5)
+        self.server.go_on()
+        self.assertEqual([each.exc_type for each in failed], [KeyError])
+
+    async def test_a_unix_socket_is_an_address(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            server = Server(listen=f"unix:{folder}/socket")
+            self.addCleanup(server.kill)
+            async with self.client(url=server.url) as client, client.lock("x") as hold:
+                self.assertGreater(hold.token, 0)
+                self.assertIsNone(await client.try_lock("x"))
+
     async def test_a_cancel_from_outside_stays_a_cancel(self) -> None:
         a = self.client()
         inside = asyncio.Event()
@@ -122,8 +172,33 @@ class Behaviours(unittest.IsolatedAsyncioTestCase):
         async with a.lock("x"):
             waiting = asyncio.ensure_future(b._acquire(["x"], "exclusive", None, None))
             await self.claims("x", 2)
+            began = now()
             waiting.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await waiting
             await self.claims("x", 1)
+            # The server alone would keep the wait for five seconds.
+            self.assertLess(now() - began, 4)
+
+    async def test_a_wait_that_ends_with_its_event_loop_leaves_the_queue(self) -> None:
+        async def main() -> None:
+            client = Client(self.server.url, ttl=30)
+            await client.lock("x")
+            asyncio.ensure_future(client._acquire(["x"], "exclusive", None, None))
+            await self.claims("x", 2)
+
+        await asyncio.get_running_loop().run_in_executor(None, asyncio.run, main())
+        began = now()
+        await self.claims("x", 1)
+        self.assertLess(now() - began, 4)
+
+    async def test_a_hold_outlives_its_event_loop_until_its_deadline(self) -> None:
+        async def main() -> Hold:
+            return await Client(self.server.url, ttl=2).lock("x")
+
+        hold = await asyncio.get_running_loop().run_in_executor(None, asyncio.run, main())
+        self.assertFalse(hold.is_lost)
+        until(lambda: hold.is_lost)
 
     async def test_a_retry_after_a_lost_reply_finds_the_same_hold(self) -> None:
         proxy = self.proxy()

@@ -1,9 +1,10 @@
-"""The shared list of behaviours (clients/README.md), for the blocking client."""
+"""The shared list of behaviours (docs/clients.md), for the blocking client."""
 
 from __future__ import annotations
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from lockkeeper_client import Busy, Client, Closed, Lost, Refused, Unavailable
 from lockkeeper_client._clock import now
 from lockkeeper_client._hold import HoldState
 
-from .kit import BINARY, Proxy, Server, until
+from .kit import BINARY, Proxy, Server, refusal, until
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 
@@ -91,16 +92,13 @@ class Behaviours(unittest.TestCase):
             self.assertGreaterEqual(time.monotonic() - began, 0.5)
             self.server.wait_for_claims("x", 1)
 
-    def test_readers_share_and_exclude_a_writer(self) -> None:
+    def test_readers_share_and_a_downgrade_lets_them_in(self) -> None:
         a, b = self.client(), self.client()
         with a.read("x"), b.read("x", wait=0):
             self.assertIsNone(b.try_lock("x"))
-        with b.lock("x", wait=0), self.assertRaises(Busy):
-            a.read("x", wait=0)
-
-    def test_a_downgrade_lets_readers_in(self) -> None:
-        a, b = self.client(), self.client()
-        with a.lock("x") as hold:
+        with a.lock("x", wait=0) as hold:
+            with self.assertRaises(Busy):
+                b.read("x", wait=0)
             hold.downgrade()
             self.assertEqual(hold.mode, "shared")
             b.read("x", wait=0).release()
@@ -137,14 +135,16 @@ class Behaviours(unittest.TestCase):
             run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PACKAGE)
             self.assertRegex(run.stdout, r"^held with token \d+\n$", page + run.stderr)
 
-    def test_renewal_keeps_a_hold_over_many_ttls(self) -> None:
-        a, b = self.client(ttl=2), self.client()
+    def test_renewal_keeps_a_hold_and_a_wait_over_many_ttls(self) -> None:
+        a, b = self.client(ttl=2), self.client(ttl=2)
         with a.lock("x") as hold:
-            end = now() + 7
-            while now() < end:
-                self.assertFalse(hold.wait_lost(0.2))
-                self.assertIsNone(b.try_lock("x"))
+            waiting = Later(lambda: b.lock("x"))
+            self.server.wait_for_claims("x", 2)
+            place = self.server.claims("x")[1]["id"]
+            self.assertFalse(hold.wait_lost(7))
             self.assertEqual(hold.state, "held")
+            self.assertEqual(self.server.claims("x")[1]["id"], place, "the wait has kept its place")
+        waiting.get().release()
 
     def test_a_ttl_longer_than_the_engines_loses_nothing(self) -> None:
         server = Server("--ttl", "2s")
@@ -153,16 +153,6 @@ class Behaviours(unittest.TestCase):
         self.addCleanup(client.close)
         with client.lock("x") as hold:
             self.assertFalse(hold.wait_lost(6))
-
-    def test_a_wait_outlives_many_ttls(self) -> None:
-        a, b = self.client(), self.client(ttl=2)
-        with a.lock("x") as hold:
-            waiting = Later(lambda: b.lock("x"))
-            self.server.wait_for_claims("x", 2)
-            place = self.server.claims("x")[1]["id"]
-            self.assertFalse(hold.wait_lost(7))
-            self.assertEqual(self.server.claims("x")[1]["id"], place, "it has kept its place")
-        waiting.get().release()
 
     def test_a_lease_ends_a_hold(self) -> None:
         a, b = self.client(), self.client()
@@ -216,7 +206,7 @@ class Behaviours(unittest.TestCase):
         hold = client.lock("x")
         self.assertLess(hold.valid_for, 3.0)
 
-    def test_a_release_after_the_loss_says_so(self) -> None:
+    def test_a_release_after_the_loss_says_so_and_the_client_goes_on(self) -> None:
         a = self.client(ttl=0.5)
         with self.assertRaises(Lost):
             with a.lock("x") as hold:
@@ -239,31 +229,17 @@ class Behaviours(unittest.TestCase):
                 self.server.go_on()
                 raise KeyError("mine")
 
-    def test_a_retry_after_a_lost_reply_finds_the_same_hold(self) -> None:
+    def test_a_retry_after_a_lost_reply_finds_the_same(self) -> None:
         proxy = self.proxy()
         client = self.client(url=proxy.url)
+        proxy.loses, proxy.losses = b"POST /v1/sessions ", 1
         client.lock("first").release()
         proxy.loses, proxy.losses = b"POST /v1/holds ", 2
-        with client.lock("x", wait=5) as hold:
-            claims = self.server.claims("x")
-            self.assertEqual([claim["token"] for claim in claims], [hold.token])
-        self.assertEqual(proxy.lost, 2)
-        self.server.wait_for_claims("x", 0)
-
-    def test_a_retry_after_a_lost_reply_finds_the_same_session(self) -> None:
-        proxy = self.proxy()
-        proxy.loses, proxy.losses = b"POST /v1/sessions ", 1
-        client = self.client(url=proxy.url)
-        client.lock("x").release()
-        self.assertEqual(proxy.lost, 1)
-
-    def test_a_release_whose_reply_is_lost_is_repeated(self) -> None:
-        proxy = self.proxy()
-        client = self.client(url=proxy.url)
-        hold = client.lock("x")
+        hold = client.lock("x", wait=5)
+        self.assertEqual([claim["token"] for claim in self.server.claims("x")], [hold.token])
         proxy.loses, proxy.losses = b"DELETE ", 1
         hold.release()
-        self.assertEqual(proxy.lost, 1)
+        self.assertEqual(proxy.lost, 4)
         self.server.wait_for_claims("x", 0)
 
     def test_a_hold_nobody_was_told_of_is_released(self) -> None:
@@ -276,6 +252,124 @@ class Behaviours(unittest.TestCase):
         self.assertGreater(proxy.lost, 0)
         b.lock("x", wait=10).release()
 
+    def test_a_hold_of_a_late_copy_is_released(self) -> None:
+        a = self.client(ttl=1.5)
+        with a.lock("mine") as hold:
+            assert a._core.session is not None
+            self.server.ask(a._core.session.id, "x")
+            self.assertEqual(len(self.server.claims("x")), 1)
+            self.server.wait_for_claims("x", 0)
+            self.assertEqual(hold.state, "held", "it was not the session that ended")
+
+    def test_a_reply_of_somebody_else_is_no_reply(self) -> None:
+        proxy = self.proxy()
+        a = self.client(ttl=3, url=proxy.url)
+        proxy.replaces, proxy.replacements = b"POST ", 1
+        a.lock("first").release()
+        self.assertEqual(proxy.replaced, 1, "it has opened its session after all")
+        proxy.replaces, proxy.replacements = b"POST /v1/holds ", 2
+        with a.lock("x", wait=5) as hold:
+            self.assertEqual([claim["token"] for claim in self.server.claims("x")], [hold.token])
+            proxy.replaces, proxy.replacements = b"POST /v1/sessions/", 2
+            until(lambda: proxy.replaced == 5)
+            self.assertFalse(hold.wait_lost(5))
+            self.assertEqual(hold.state, "held", "heartbeats go on")
+            proxy.replaces, proxy.replacements = b"DELETE ", 1
+        self.assertEqual(proxy.replaced, 6)
+        self.server.wait_for_claims("x", 0)
+
+    def test_a_reply_that_leaves_little_time_is_asked_for_again(self) -> None:
+        server = Server("--ttl", "2s")
+        self.addCleanup(server.kill)
+        proxy = Proxy(server.port)
+        self.addCleanup(proxy.close)
+        a = self.client(url=proxy.url)
+        a.lock("first").release()
+        proxy.delays, proxy.delay = b"POST ", 1.2
+        with a.lock("x") as hold:
+            self.assertGreater(hold.valid_for, 1.0, "the short request tells more")
+
+    def test_a_grant_that_cannot_be_looked_at_is_released(self) -> None:
+        server = Server("--ttl", "2s")
+        self.addCleanup(server.kill)
+        proxy = Proxy(server.port)
+        self.addCleanup(proxy.close)
+        a = self.client(url=proxy.url)
+        a.lock("first").release()
+        proxy.delays, proxy.delay = b"POST ", 1.2
+        proxy.replaces, proxy.replacements, proxy.replacement = b"GET ", 1, refusal(503, "ending")
+        with a.lock("x", wait=5) as hold:
+            self.assertEqual([claim["token"] for claim in server.claims("x")], [hold.token])
+        self.assertEqual(proxy.replaced, 1)
+
+    def test_a_request_that_was_too_slow_may_be_repeated(self) -> None:
+        proxy = self.proxy()
+        a = self.client(url=proxy.url)
+        a.lock("first").release()
+        proxy.replaces, proxy.replacements, proxy.replacement = b"POST /v1/holds ", 1, refusal(408, "too_slow")
+        with self.assertRaises(Unavailable) as caught:
+            a.lock("x")
+        self.assertEqual(caught.exception.code, "too_slow")
+
+    def test_a_callback_that_fails_keeps_no_other_from_its_signal(self) -> None:
+        client = self.client(ttl=1)
+        failed: List[Any] = []
+        self.addCleanup(setattr, threading, "excepthook", threading.excepthook)
+        threading.excepthook = failed.append
+        one, two = client.lock("x"), client.lock("y")
+        heard = threading.Event()
+        one.on_lost(lambda: {}["mine"])
+        one.on_lost(lambda: sys.exit(1))
+        two.on_lost(heard.set)
+        self.server.pause()
+        try:
+            self.assertTrue(heard.wait(5))
+        finally:
+            self.server.go_on()
+        self.assertEqual([each.exc_type for each in failed], [KeyError, SystemExit])
+        self.assertTrue(one.is_lost and two.is_lost)
+        # Its deadlines are watched further.
+        again = client.lock("x", wait=10)
+        heard.clear()
+        again.on_lost(heard.set)
+        self.server.pause()
+        self.assertTrue(heard.wait(5))
+        self.server.go_on()
+
+    def test_an_interrupted_wait_leaves_the_queue(self) -> None:
+        class Interrupt(Exception):
+            pass
+
+        def interrupt(*_: Any) -> None:
+            raise Interrupt
+
+        a, b = self.client(), self.client()
+        self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, interrupt))
+        with a.lock("x"):
+            b.lock("first").release()
+            main = threading.get_ident()
+
+            def send() -> None:
+                self.server.wait_for_claims("x", 2)
+                signal.pthread_kill(main, signal.SIGALRM)
+
+            sender = Later(send)
+            with self.assertRaises(Interrupt):
+                b.lock("x")
+            sender.get()
+            began = now()
+            self.server.wait_for_claims("x", 1)
+            # The server alone would keep the wait for five seconds.
+            self.assertLess(now() - began, 4)
+
+    def test_a_unix_socket_is_an_address(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            server = Server(listen=f"unix:{folder}/socket")
+            self.addCleanup(server.kill)
+            with self.client(url=server.url) as client, client.lock("x") as hold:
+                self.assertGreater(hold.token, 0)
+                self.assertIsNone(client.try_lock("x"))
+
     def test_an_evicted_hold_is_lost_with_the_next_heartbeat(self) -> None:
         # The server itself learns of it when it renews.
         server = Server("--ttl", "1s")
@@ -287,25 +381,20 @@ class Behaviours(unittest.TestCase):
             hold.check()
         self.assertEqual(caught.exception.reason, "gone")
 
-    def test_the_end_of_the_session_releases_at_once(self) -> None:
-        a, b = self.client(), self.client()
+    def test_the_end_of_the_session_releases_at_once_and_ends_its_waits(self) -> None:
+        a, b, c = self.client(), self.client(), self.client()
         a.lock("x")
-        waiting = Later(lambda: b.lock("x"))
+        ended = Later(lambda: b.lock("x"))
         self.server.wait_for_claims("x", 2)
-        a.close()
-        waiting.get(10).release()
-        with self.assertRaises(Closed):
-            a.lock("x")
-
-    def test_closing_ends_a_wait(self) -> None:
-        a, b = self.client(), self.client()
-        a.lock("x")
-        waiting = Later(lambda: b.lock("x"))
-        self.server.wait_for_claims("x", 2)
+        goes_on = Later(lambda: c.lock("x"))
+        self.server.wait_for_claims("x", 3)
         b.close()
         with self.assertRaises(Closed):
-            waiting.get(10)
-        self.server.wait_for_claims("x", 1)
+            ended.get(10)
+        a.close()
+        goes_on.get(10).release()
+        with self.assertRaises(Closed):
+            a.lock("x")
 
     def test_the_end_of_the_program_releases_at_once(self) -> None:
         program = (
@@ -327,21 +416,16 @@ class Behaviours(unittest.TestCase):
         waiting.get(10).release()
 
     def test_a_killed_server_is_learned_by_the_deadline(self) -> None:
-        a = self.client(ttl=1)
+        a, b = self.client(ttl=1), self.client(ttl=1)
         hold = a.lock("x")
+        waiting = Later(lambda: b.lock("x"))
+        self.server.wait_for_claims("x", 2)
         until(lambda: hold.valid_for > 0.5)
         self.server.kill()
         self.assertFalse(hold.is_lost, "a broken connection alone loses nothing")
         self.assertTrue(hold.wait_lost(2))
         with self.assertRaises(Unavailable):
             a.lock("x")
-
-    def test_a_wait_at_a_killed_server_ends(self) -> None:
-        a, b = self.client(ttl=1), self.client(ttl=1)
-        a.lock("x")
-        waiting = Later(lambda: b.lock("x"))
-        self.server.wait_for_claims("x", 2)
-        self.server.kill()
         with self.assertRaises(Unavailable):
             waiting.get(10)
 
@@ -357,7 +441,7 @@ class Behaviours(unittest.TestCase):
         with self.assertRaises(Refused):
             self.client(ttl=0.01).lock("x")
 
-    def test_threads_share_a_client(self) -> None:
+    def test_many_callers_share_a_client(self) -> None:
         client = self.client()
         inside, most = [0], [0]
 
