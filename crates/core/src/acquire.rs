@@ -31,6 +31,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long a wait goes on before it is told that its own keeper holds the lock.
 const QUIET_WAIT: Duration = Duration::from_millis(100);
 
+/// An engine that has not replied for this long, or for a quarter of a shorter TTL, is away.
+const SILENCE: Duration = Duration::from_secs(1);
+
 /// Since when the engine does not reply to a wait.
 #[derive(Debug, Default)]
 struct Outage {
@@ -40,16 +43,15 @@ struct Outage {
 }
 
 impl Outage {
-    /// A claim that is over: it may have joined meanwhile, which ended the outage, and failed after that.
-    fn note(&mut self, life: &Life, error: Option<&Error>, now: Moment) {
-        let has_joined = life.has_joined();
-        if has_joined {
+    /// A claim that is over: the engine may have replied meanwhile, which ended the outage, and failed after that.
+    fn note(&mut self, life: &Life, asked: Moment, error: Option<&Error>, now: Moment) {
+        if life.has_replied() {
             *self = Self::default();
         }
         let is_away = match error {
             Some(Error::Lost { reason, .. }) => *reason == LostReason::Expired,
             Some(error) => error.is_temporary(),
-            None => has_joined && life.doubted(),
+            None => life.doubted() || is_silent(life, asked, now),
         };
         if is_away {
             self.since.get_or_insert(now);
@@ -61,6 +63,12 @@ impl Outage {
     fn next_pause(&self, ttl: Duration) -> Duration {
         (pause(ttl) * 2u32.saturating_pow(self.failures)).min(ttl / 2).min(LONGEST_PAUSE)
     }
+}
+
+/// Whether the engine has left the claim without any reply for longer than a reply takes. A wait that ends sooner is too short to
+/// tell.
+fn is_silent(life: &Life, asked: Moment, now: Moment) -> bool {
+    life.at_engine() && !life.has_replied() && now.since(asked) >= SILENCE.min(life.claim.ttl / 4)
 }
 
 /// What a face requests.
@@ -145,7 +153,7 @@ impl Keeper {
 
     /// The error of a wait that ends without a grant. A claim that was lost while it waited is no loss to the caller, who never
     /// held.
-    fn ended(&self, error: Error) -> Error {
+    pub(crate) fn ended(&self, error: Error) -> Error {
         if error.is_lost() { self.stayed_away() } else { error }
     }
 
@@ -181,7 +189,7 @@ impl Keeper {
             () = self.0.clock.sleep_until(ends_at) => Ok(None),
         };
         let stay = attempt.stay;
-        outage.note(&stay.life, grant.as_ref().err(), self.0.clock.now());
+        outage.note(&stay.life, asked, grant.as_ref().err(), self.0.clock.now());
         let Some(grant) = grant? else {
             self.0.telemetry.not_granted(&stay.life.claim, self.0.clock.now().since(start));
             if matches!(request.wait, Wait::Try) {
@@ -195,11 +203,11 @@ impl Keeper {
         stay.start_lease(request.terms.lease).await;
         stay.hold_at_least(request.terms.at_least)
             .await
-            .inspect_err(|error| outage.note(&stay.life, Some(error), self.0.clock.now()))?;
+            .inspect_err(|error| outage.note(&stay.life, asked, Some(error), self.0.clock.now()))?;
         let now = self.0.clock.now();
         if let Some(reason) = stay.life.lost_at(now) {
             let late = stay.life.error(reason);
-            outage.note(&stay.life, Some(&late), now);
+            outage.note(&stay.life, asked, Some(&late), now);
             return Err(late);
         }
         stay.life.granted(self.0.telemetry.held(&stay.life.claim));
@@ -312,7 +320,8 @@ impl Keeper {
     ///
     /// # Errors
     /// [`Error::Lost`] if the engine has no such claim any more: it expired, was released or evicted. [`Error::Invalid`] for a
-    /// handle of another engine, style or namespace, or one that this keeper has attached already. [`Error::Engine`].
+    /// handle of another engine, style or namespace, one with another token than the hold's, or one that this keeper has attached
+    /// already. [`Error::Engine`].
     pub async fn attach(&self, handle: &Handle) -> Result<Guard> {
         self.check_handle(handle)?;
         let clock = self.0.clock;
@@ -326,27 +335,47 @@ impl Keeper {
         };
         let life = Arc::new(Life::new(claim, clock));
         let start = clock.now();
-        life.outlive(start.plus(handle.left().min(LONGEST_HOLD)), false);
-        let (attached, sent, (renewal, change)) = loop {
-            let sent = clock.now();
-            let (renewal, change) = life.renewal(sent);
-            match self.0.engine.attach(&renewal, handle.token).await {
-                Ok(attached) => break (attached, sent, (renewal, change)),
+        loop {
+            match self.attach_once(&life, handle).await {
                 Err(error) if error.is_temporary() && clock.now().since(start) < self.0.ttl / 2 => {
                     tokio::time::sleep(pause(self.0.ttl)).await;
                 }
-                Err(error) => return Err(error),
+                settled => break settled?,
             }
-        };
-        let attached = attached.ok_or_else(|| life.claim.gone())?;
-        life.joined(sent, renewal.ttl, attached.lifeline.as_ref());
-        life.confirm(change);
+        }
         self.0.renewals.add(&life);
         life.granted(self.0.telemetry.held(&life.claim));
         let now = clock.now();
         self.0.telemetry.granted(&life.claim, handle.token, now.since(start), life.deadline().since(now));
         let stay = Stay { keeper: self.clone(), life, settled: false };
         Ok(Guard::new(Arc::new(Hold::new(stay, handle.token, now))))
+    }
+
+    /// Renews the claim for no less than the engine keeps it anyway: by the engine's clock, since the handle's time may be another
+    /// machine's, and older than the last renewal.
+    async fn attach_once(&self, life: &Arc<Life>, handle: &Handle) -> Result<()> {
+        let clock = self.0.clock;
+        let looked = clock.now();
+        let found = self.0.engine.look(&life.claim.name).await?.and_then(|lock| {
+            let id = life.claim.id.to_string();
+            lock.claims.into_iter().find(|claim| claim.id == id)
+        });
+        let known = found.as_ref().and_then(|claim| claim.token);
+        if known.is_some_and(|token| token != handle.token) {
+            return Err(Error::invalid(format!(
+                "the token of the handle of '{}' is not the hold's: give the whole line that acquire printed",
+                handle.name
+            )));
+        }
+        let left = found.and_then(|claim| claim.ttl_left).unwrap_or_else(|| handle.left());
+        life.outlive(looked.plus(left.min(LONGEST_HOLD)), false);
+        let sent = clock.now();
+        let (renewal, change) = life.renewal(sent);
+        let attached = self.0.engine.attach(&renewal, handle.token).await?;
+        let attached = attached.ok_or_else(|| life.claim.gone())?;
+        life.joined(sent, renewal.ttl, attached.lifeline.as_ref());
+        life.confirm(change);
+        Ok(())
     }
 
     fn check_handle(&self, handle: &Handle) -> Result<()> {
