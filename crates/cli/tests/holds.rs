@@ -80,6 +80,21 @@ fn a_lock_is_held_from_one_step_to_the_next() {
 }
 
 #[test]
+fn a_step_under_an_old_handle_does_not_undo_a_renewal() {
+    for on in On::each() {
+        let ttl = ["--ttl", "1s"];
+        let with_ttl = |arguments: &[&str]| on.prints(&[&ttl[..], arguments].concat());
+        let old = with_ttl(&["acquire", "a", "--for", "2s"]);
+        with_ttl(&["renew", &old, "--for", "1h"]);
+        std::thread::sleep(Duration::from_secs(3));
+        with_ttl(&["run", "--with", &old, "--", "true"]);
+        std::thread::sleep(Duration::from_secs(2));
+        assert!(!on.is_free("a"), "{}: it was renewed for an hour", on.url);
+        assert_eq!(on.status(&["release", &old]).0, 0, "{}", on.url);
+    }
+}
+
+#[test]
 fn the_last_step_may_release() {
     let place = Place::new();
     let handle = String::from_utf8(place.output(["acquire", "a", "--for", "10m"]).stdout).unwrap();
