@@ -10,6 +10,7 @@ use crate::life::Life;
 use crate::name::LockName;
 use crate::queue::pause;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, SystemTime};
 
 impl Keeper {
