@@ -81,15 +81,23 @@ fn a_lock_is_held_from_one_step_to_the_next() {
 
 #[test]
 fn a_step_under_an_old_handle_does_not_undo_a_renewal() {
-    for on in On::each() {
-        let ttl = ["--ttl", "1s"];
-        let with_ttl = |arguments: &[&str]| on.prints(&[&ttl[..], arguments].concat());
-        let old = with_ttl(&["acquire", "a", "--for", "2s"]);
-        with_ttl(&["renew", &old, "--for", "1h"]);
-        std::thread::sleep(Duration::from_secs(3));
-        with_ttl(&["run", "--with", &old, "--", "true"]);
-        std::thread::sleep(Duration::from_secs(2));
+    let each: Vec<(On, String)> = On::each()
+        .into_iter()
+        .map(|on| {
+            let old = on.prints(&["acquire", "a", "--for", "5s"]);
+            on.prints(&["renew", &old, "--for", "1h"]);
+            (on, old)
+        })
+        .collect();
+    // Past the old handle's time.
+    std::thread::sleep(Duration::from_secs(5));
+    for (on, old) in each {
+        on.prints(&["run", "--with", &old, "--", "true"]);
         assert!(!on.is_free("a"), "{}: it was renewed for an hour", on.url);
+        let left = on.prints(&["show", "a", "--json"]);
+        let left: serde_json::Value = serde_json::from_str(&left).unwrap();
+        let left = left["claims"][0]["ttl_left_seconds"].as_f64().expect("a time");
+        assert!(left > 3500.0, "{}: {left} s are left of an hour", on.url);
         assert_eq!(on.status(&["release", &old]).0, 0, "{}", on.url);
     }
 }

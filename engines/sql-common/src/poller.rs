@@ -130,7 +130,7 @@ mod tests {
         for wait in &mut waits {
             assert!(wait.as_mut().now_or_never().is_none());
         }
-        poller.failed(&[one], &Error::temporary("sql", "look", "it is down"));
+        poller.failed(std::slice::from_ref(&one), &Error::temporary("sql", "look", "it is down"));
         let [first, second, mut third] = waits;
         assert!(first.await.is_err_and(|error| error.is_temporary()));
         assert!(second.await.is_err_and(|error| error.is_temporary()));

@@ -92,7 +92,8 @@ pub(super) async fn an_old_handle_does_not_undo_a_renewal(bench: Bench) {
     let longer = bench.long_ttl() * 10;
     let guard = soon("the hold", keeper.attach(&old)).await.expect("it is there");
     guard.detach(longer).await.expect("a handle");
-    let forged = old.to_string().replace(&format!(":{}:", old.token()), &format!(":{}:", old.token().0 + 1));
+    let token = old.token().0;
+    let forged = old.to_string().replacen(&format!(":{token}:"), &format!(":{}:", token + 1), 1);
     let refused = keeper.attach(&forged.parse().expect("it reads")).await;
     assert!(matches!(refused, Err(Error::Invalid(_))), "another token: {refused:?}");
     let guard = soon("the hold", keeper.attach(&old)).await.expect("it is there");
