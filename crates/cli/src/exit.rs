@@ -57,6 +57,13 @@ impl Failure {
         Self::new(USAGE, message)
     }
 
+    /// Of a wait, before anything runs under the lock or has its handle: nobody has lost anything.
+    pub(crate) fn before_hold(error: Error) -> Self {
+        let is_lost = error.is_lost();
+        let failure = Self::from(error);
+        if is_lost { Self { status: UNAVAILABLE, ..failure } } else { failure }
+    }
+
     /// Whether a command was ended because its lock was lost.
     pub(crate) fn is_loss(&self) -> bool {
         self.status == LOST

@@ -19,6 +19,14 @@ const TURN: Duration = Duration::from_millis(100);
 /// How often the engine is asked for the queue.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// What the lock gets of a wait at least, if the engine took most of it to reply: a free lock is still acquired.
+const LEAST_WAIT: Duration = Duration::from_secs(1);
+
+/// What is left of a wait for the lock after the connection took some of it.
+pub(crate) fn rest_of(limit: Duration, connected_after: Duration) -> Duration {
+    limit.saturating_sub(connected_after).max(limit.min(LEAST_WAIT))
+}
+
 /// Shows the wait until it is dropped: a spinner in a terminal, one line elsewhere.
 pub(crate) async fn show(keeper: &Keeper, names: &[String]) -> Infallible {
     if !std::io::stderr().is_terminal() {

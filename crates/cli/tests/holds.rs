@@ -80,6 +80,29 @@ fn a_lock_is_held_from_one_step_to_the_next() {
 }
 
 #[test]
+fn a_step_under_an_old_handle_does_not_undo_a_renewal() {
+    let each: Vec<(On, String)> = On::each()
+        .into_iter()
+        .map(|on| {
+            let old = on.prints(&["acquire", "a", "--for", "5s"]);
+            on.prints(&["renew", &old, "--for", "1h"]);
+            (on, old)
+        })
+        .collect();
+    // Past the old handle's time.
+    std::thread::sleep(Duration::from_secs(5));
+    for (on, old) in each {
+        on.prints(&["run", "--with", &old, "--", "true"]);
+        assert!(!on.is_free("a"), "{}: it was renewed for an hour", on.url);
+        let left = on.prints(&["show", "a", "--json"]);
+        let left: serde_json::Value = serde_json::from_str(&left).unwrap();
+        let left = left["claims"][0]["ttl_left_seconds"].as_f64().expect("a time");
+        assert!(left > 3500.0, "{}: {left} s are left of an hour", on.url);
+        assert_eq!(on.status(&["release", &old]).0, 0, "{}", on.url);
+    }
+}
+
+#[test]
 fn the_last_step_may_release() {
     let place = Place::new();
     let handle = String::from_utf8(place.output(["acquire", "a", "--for", "10m"]).stdout).unwrap();

@@ -41,6 +41,30 @@ fn a_wait_begins_when_the_server_is_there() {
 }
 
 #[test]
+fn acquire_and_observe_wait_for_the_server_as_well() {
+    let (place, redis) = (Place::new(), Redis::start());
+    let url = redis.url();
+    redis.stop();
+    let mut acquire =
+        Held::start(place.lockkeeper(["-e", &url, "acquire", "late", "--for", "10m", "--wait", "30s"]));
+    let mut observe = Held::start(place.lockkeeper(["-e", &url, "elect", "late", "--observe"]));
+    acquire.hears("no connection to");
+    observe.hears("no connection to");
+    redis.restart();
+    let handle = acquire.output();
+    let (status, errors) = acquire.end();
+    assert_eq!(status, 0, "{errors}");
+    assert!(observe.line().contains("late"));
+    observe.kill();
+    let (status, errors) = place.status(["-e", &url, "release", handle.trim()]);
+    assert_eq!(status, 0, "{errors}");
+    redis.stop();
+    let arguments = ["-e", &url, "acquire", "late", "--for", "10m", "--wait", "1500ms", "-E", "0"];
+    let (status, errors) = place.status(arguments);
+    assert_eq!(status, 69, "{errors}");
+}
+
+#[test]
 fn without_a_limit_the_wait_for_the_server_is_that_for_an_outage() {
     let (place, redis) = (Place::new(), Redis::start());
     let url = redis.url();

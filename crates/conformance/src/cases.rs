@@ -1,6 +1,7 @@
 //! The table of cases.
 
 mod asking;
+mod away;
 mod dropping;
 mod electing;
 mod ending;
@@ -43,6 +44,7 @@ pub(crate) enum Need {
     Ask,
     Processes,
     DurableTokens,
+    Server,
 }
 
 impl Need {
@@ -56,6 +58,7 @@ impl Need {
             Self::Detach => (abilities.detach, "these locks end with a connection or a session"),
             Self::Ask => (abilities.ask, "this style cannot carry a request to a holder"),
             Self::Processes => (abilities.across_processes, "these locks are inside one process"),
+            Self::Server => (abilities.across_machines, "there is no server that could be away"),
             Self::DurableTokens => (abilities.token_survives_restart, "these locks do not outlive a restart"),
         };
         (!has).then_some(reason)
@@ -130,6 +133,7 @@ pub(crate) fn all() -> Vec<Case> {
         leases::all_claims_of_a_keeper_are_renewed_in_one_call [];
         holds::a_detached_hold_outlives_its_keeper_and_is_attached_by_another [];
         holds::a_detached_hold_ends_in_time_and_the_next_is_granted [Detach];
+        holds::an_old_handle_does_not_undo_a_renewal [Detach];
         holds::a_hold_lasts_for_its_least_time [];
         holds::a_killed_process_keeps_its_least_time [Detach, Processes];
         holds::a_lock_may_have_a_ttl_of_its_own [];
@@ -148,6 +152,7 @@ pub(crate) fn all() -> Vec<Case> {
         loss::an_evicted_waiter_joins_again [Fair];
         asking::an_asked_holder_is_told_and_lets_go [Ask];
         asking::a_holder_that_goes_on_keeps_its_lock [Ask];
+        away::a_wait_learns_that_the_server_is_away_and_outlives_a_short_absence [Server];
         faults::a_lost_reply_of_an_acquire_leaves_nothing [];
         faults::a_wait_outlives_a_lost_reply [];
         faults::a_lost_reply_of_a_renewal_is_only_uncertain [];

@@ -1,11 +1,10 @@
 //! One acquire: makes a claim, arms its departure, lets the engine do its part, and begins anew when the claim is lost.
 
-use crate::claim::{Claim, ClaimId, Demand, Token};
+use crate::claim::{Claim, ClaimId, Demand};
 use crate::clock::Moment;
 use crate::engine::{Left, Renewal};
 use crate::error::{Error, LostReason, Result};
-use crate::guard::{Guard, Hold};
-use crate::handle::Handle;
+use crate::guard::Hold;
 use crate::keeper::{Keeper, LONGEST_HOLD, MIN_TTL, check_ttl};
 use crate::life::{Attempt, Life};
 use crate::name::LockName;
@@ -14,7 +13,7 @@ use crate::queue::pause;
 use crate::telemetry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tracing::Instrument as _;
 
 /// How long to wait for a grant.
@@ -31,6 +30,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long a wait goes on before it is told that its own keeper holds the lock.
 const QUIET_WAIT: Duration = Duration::from_millis(100);
 
+/// An engine that has not replied for this long, or for a quarter of a shorter TTL, is away.
+const SILENCE: Duration = Duration::from_secs(1);
+
 /// Since when the engine does not reply to a wait.
 #[derive(Debug, Default)]
 struct Outage {
@@ -40,16 +42,15 @@ struct Outage {
 }
 
 impl Outage {
-    /// A claim that is over: it may have joined meanwhile, which ended the outage, and failed after that.
-    fn note(&mut self, life: &Life, error: Option<&Error>, now: Moment) {
-        let has_joined = life.has_joined();
-        if has_joined {
+    /// A claim that is over: the engine may have replied meanwhile, which ended the outage, and failed after that.
+    fn note(&mut self, life: &Life, asked: Moment, error: Option<&Error>, now: Moment) {
+        if life.has_replied() {
             *self = Self::default();
         }
         let is_away = match error {
             Some(Error::Lost { reason, .. }) => *reason == LostReason::Expired,
             Some(error) => error.is_temporary(),
-            None => has_joined && life.doubted(),
+            None => life.doubted() || is_silent(life, asked, now),
         };
         if is_away {
             self.since.get_or_insert(now);
@@ -61,6 +62,12 @@ impl Outage {
     fn next_pause(&self, ttl: Duration) -> Duration {
         (pause(ttl) * 2u32.saturating_pow(self.failures)).min(ttl / 2).min(LONGEST_PAUSE)
     }
+}
+
+/// Whether the engine has left the claim without any reply for longer than a reply takes. A wait that ends sooner is too short to
+/// tell.
+fn is_silent(life: &Life, asked: Moment, now: Moment) -> bool {
+    life.at_engine() && !life.has_replied() && now.since(asked) >= SILENCE.min(life.claim.ttl / 4)
 }
 
 /// What a face requests.
@@ -145,7 +152,7 @@ impl Keeper {
 
     /// The error of a wait that ends without a grant. A claim that was lost while it waited is no loss to the caller, who never
     /// held.
-    fn ended(&self, error: Error) -> Error {
+    pub(crate) fn ended(&self, error: Error) -> Error {
         if error.is_lost() { self.stayed_away() } else { error }
     }
 
@@ -168,7 +175,7 @@ impl Keeper {
         let span = telemetry::claiming(&claim);
         let asked = self.0.clock.now();
         let life = Arc::new(Life::new(claim, self.0.clock));
-        let stay = Stay { keeper: self.clone(), life, settled: false };
+        let stay = Stay::new(self, life);
         let attempt = Attempt { stay, asked, may_wait: !matches!(request.wait, Wait::Try) };
         let mut acquiring = self.0.engine.acquire(&attempt);
         if !span.is_none() {
@@ -181,7 +188,7 @@ impl Keeper {
             () = self.0.clock.sleep_until(ends_at) => Ok(None),
         };
         let stay = attempt.stay;
-        outage.note(&stay.life, grant.as_ref().err(), self.0.clock.now());
+        outage.note(&stay.life, asked, grant.as_ref().err(), self.0.clock.now());
         let Some(grant) = grant? else {
             self.0.telemetry.not_granted(&stay.life.claim, self.0.clock.now().since(start));
             if matches!(request.wait, Wait::Try) {
@@ -195,11 +202,11 @@ impl Keeper {
         stay.start_lease(request.terms.lease).await;
         stay.hold_at_least(request.terms.at_least)
             .await
-            .inspect_err(|error| outage.note(&stay.life, Some(error), self.0.clock.now()))?;
+            .inspect_err(|error| outage.note(&stay.life, asked, Some(error), self.0.clock.now()))?;
         let now = self.0.clock.now();
         if let Some(reason) = stay.life.lost_at(now) {
             let late = stay.life.error(reason);
-            outage.note(&stay.life, Some(&late), now);
+            outage.note(&stay.life, asked, Some(&late), now);
             return Err(late);
         }
         stay.life.granted(self.0.telemetry.held(&stay.life.claim));
@@ -272,7 +279,7 @@ impl Keeper {
     }
 
     /// Says before anything is claimed whether the engine can keep a hold for this long without its process:
-    /// [`Guard::detach`] refuses the same.
+    /// [`Guard::detach`](crate::Guard::detach) refuses the same.
     ///
     /// # Errors
     /// [`Error::Unsupported`] where locks end with a connection or a session, [`Error::Invalid`] for less than the shortest TTL
@@ -301,102 +308,6 @@ impl Keeper {
     }
 }
 
-impl Keeper {
-    /// Takes over a detached hold: this keeper renews it from now on, until the guard is released, dropped or detached again.
-    ///
-    /// The token stays the same. If this process is killed, the engine keeps the hold for what was left of the time it was
-    /// detached for, and at least for the TTL. When two keepers attach the same handle, both share one claim: what one
-    /// releases is lost to the other at its next renewal. (The file engine refuses the second while the first process lives.)
-    ///
-    /// Cancel safety: when dropped, the hold stays detached.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] if the engine has no such claim any more: it expired, was released or evicted. [`Error::Invalid`] for a
-    /// handle of another engine, style or namespace, or one that this keeper has attached already. [`Error::Engine`].
-    pub async fn attach(&self, handle: &Handle) -> Result<Guard> {
-        self.check_handle(handle)?;
-        let clock = self.0.clock;
-        let claim = Claim {
-            id: handle.claim,
-            name: LockName::under(&self.0.namespace, &handle.name)?,
-            demand: handle.demand,
-            holder: Arc::clone(&self.1),
-            keeper: self.0.id,
-            ttl: self.0.ttl,
-        };
-        let life = Arc::new(Life::new(claim, clock));
-        let start = clock.now();
-        life.outlive(start.plus(handle.left().min(LONGEST_HOLD)), false);
-        let (attached, sent, (renewal, change)) = loop {
-            let sent = clock.now();
-            let (renewal, change) = life.renewal(sent);
-            match self.0.engine.attach(&renewal, handle.token).await {
-                Ok(attached) => break (attached, sent, (renewal, change)),
-                Err(error) if error.is_temporary() && clock.now().since(start) < self.0.ttl / 2 => {
-                    tokio::time::sleep(pause(self.0.ttl)).await;
-                }
-                Err(error) => return Err(error),
-            }
-        };
-        let attached = attached.ok_or_else(|| life.claim.gone())?;
-        life.joined(sent, renewal.ttl, attached.lifeline.as_ref());
-        life.confirm(change);
-        self.0.renewals.add(&life);
-        life.granted(self.0.telemetry.held(&life.claim));
-        let now = clock.now();
-        self.0.telemetry.granted(&life.claim, handle.token, now.since(start), life.deadline().since(now));
-        let stay = Stay { keeper: self.clone(), life, settled: false };
-        Ok(Guard::new(Arc::new(Hold::new(stay, handle.token, now))))
-    }
-
-    fn check_handle(&self, handle: &Handle) -> Result<()> {
-        let abilities = self.abilities();
-        if self.0.closed.load(SeqCst) {
-            return Err(Error::invalid("the keeper is closed; make a new one"));
-        }
-        let (engine, style) = (&handle.engine, &handle.style);
-        if (engine.as_str(), style.as_str()) != (abilities.engine, abilities.style) {
-            return Err(Error::invalid(format!(
-                "the handle of '{}' is of {engine} in the style '{style}', and this is {} in the style '{}': connect to \
-                 the engine that it was acquired on",
-                handle.name, abilities.engine, abilities.style
-            )));
-        }
-        if handle.namespace != self.0.namespace {
-            return Err(Error::invalid(format!(
-                "the handle of '{}' is of the namespace '{}', and this keeper's is '{}': use the same",
-                handle.name, handle.namespace, self.0.namespace
-            )));
-        }
-        if self.0.renewals.contains(handle.claim) {
-            return Err(Error::invalid(format!(
-                "this keeper holds '{}' by this handle already",
-                handle.name
-            )));
-        }
-        Ok(())
-    }
-
-    /// The handle of a hold that was detached for this long.
-    pub(crate) fn handle(&self, claim: &Claim, demand: Demand, token: Token, duration: Duration) -> Handle {
-        let abilities = self.abilities();
-        let until = SystemTime::now() + duration;
-        let until_seconds = until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-        let namespace = self.0.namespace.clone();
-        let strip = if namespace.is_empty() { 0 } else { namespace.len() + 1 };
-        Handle {
-            engine: abilities.engine.into(),
-            style: abilities.style.into(),
-            namespace,
-            name: claim.name.as_str()[strip..].into(),
-            claim: claim.id,
-            demand,
-            token,
-            until_seconds,
-        }
-    }
-}
-
 /// A claim's stay at the engine. Dropped in whatever way, it leaves: a wait, a guard, a lost hold alike.
 #[derive(Debug)]
 pub(crate) struct Stay {
@@ -406,6 +317,10 @@ pub(crate) struct Stay {
 }
 
 impl Stay {
+    pub(crate) fn new(keeper: &Keeper, life: Arc<Life>) -> Self {
+        Self { keeper: keeper.clone(), life, settled: false }
+    }
+
     /// Leaves now and waits for it, so that the next `try` does not find a claim that is about to leave; in the background
     /// if the engine does not reply soon.
     async fn give_up(mut self) {

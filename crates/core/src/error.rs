@@ -110,7 +110,9 @@ impl Error {
     }
 
     /// The same error for another caller that waited for the same thing.
-    pub(crate) fn copy(&self) -> Self {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn copy(&self) -> Self {
         match self {
             Self::Lost { name, reason } => Self::Lost { name: name.clone(), reason: *reason },
             Self::Mismatch { name, wanted, ruling } => {

@@ -15,6 +15,7 @@ compile_error!("lockkeeper runs on Linux and other Unix systems only; see docs/p
 
 mod acquire;
 mod address;
+mod attach;
 #[doc(hidden)]
 pub mod background;
 mod batch;

@@ -48,11 +48,11 @@ pub(crate) struct Life {
     taken_by: Mutex<Option<Task>>,
     /// Its part of the number of holds, until it ends.
     held: Mutex<Option<OneMore>>,
-    /// The engine has replied while the claim could be trusted.
-    has_joined: AtomicBool,
+    /// The engine has replied to the claim, in time.
+    has_replied: AtomicBool,
     /// Somebody asks for it to be released.
     asked: AtomicBool,
-    /// The last renewal failed.
+    /// The last renewal failed, or the last request of a claim that waits.
     doubted: AtomicBool,
     /// The lifeline it hangs on is in doubt.
     cut: AtomicBool,
@@ -82,7 +82,7 @@ impl Life {
             is_hold: AtomicBool::new(false),
             taken_by: Mutex::default(),
             held: Mutex::default(),
-            has_joined: AtomicBool::new(false),
+            has_replied: AtomicBool::new(false),
             asked: AtomicBool::new(false),
             doubted: AtomicBool::new(false),
             cut: AtomicBool::new(false),
@@ -120,7 +120,7 @@ impl Life {
         let until = sent.plus(ttl).minus(self.early(ttl));
         self.trusted_until.fetch_max(until.as_nanos(), SeqCst);
         if self.clock.now() < until {
-            self.has_joined.store(true, SeqCst);
+            self.has_replied.store(true, SeqCst);
         }
         self.doubted.store(false, SeqCst);
     }
@@ -181,12 +181,18 @@ impl Life {
         self.taken_by.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the engine had the claim at some moment and said so in time.
-    pub(crate) fn has_joined(&self) -> bool {
-        self.has_joined.load(SeqCst)
+    /// The engine has replied, though the claim is not there.
+    pub(crate) fn replied(&self) {
+        self.has_replied.store(true, SeqCst);
+        self.doubted.store(false, SeqCst);
     }
 
-    /// A renewal failed: uncertain, not lost, until the deadline.
+    /// Whether the engine has replied to the claim: granted, queued or refused it, and said so in time.
+    pub(crate) fn has_replied(&self) -> bool {
+        self.has_replied.load(SeqCst)
+    }
+
+    /// A renewal, or a request of a claim that waits, failed: uncertain, not lost, until the deadline.
     pub(crate) fn doubt(&self) {
         self.doubted.store(true, SeqCst);
     }
@@ -326,6 +332,17 @@ impl Attempt {
     /// The engine is known not to have the claim; no leave is needed.
     pub fn absent(&self) {
         self.stay.life.set_at_engine(false);
+    }
+
+    /// The engine has replied that it does not have the claim, which waits.
+    pub(crate) fn refused(&self) {
+        self.absent();
+        self.stay.life.replied();
+    }
+
+    /// A request of the wait has failed, and may succeed later.
+    pub(crate) fn failed(&self) {
+        self.stay.life.doubt();
     }
 
     /// The engine has the claim, as of a request sent at this moment, and it hangs on this lifeline, too: renewal

@@ -2,7 +2,7 @@
 
 use crate::acquire::{Request, Requester, Terms, Wait};
 use crate::claim::Demand;
-use crate::clock::Moment;
+use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::keeper::Keeper;
@@ -90,13 +90,12 @@ impl MultiLock {
         self
     }
 
-    /// Waits for all.
+    /// Waits for all. A hold that is lost while it waits for the next one is taken again.
     ///
     /// Cancel safety: dropping the future leaves every queue and frees what was held.
     ///
     /// # Errors
-    /// As [`Mutex::lock`](crate::Mutex::lock); also [`Error::Lost`] when one hold is lost while waiting for the next,
-    /// and [`Error::Invalid`] when there is no name or the same one twice.
+    /// As [`Mutex::lock`](crate::Mutex::lock); also [`Error::Invalid`] when there is no name or the same one twice.
     pub async fn lock(&self) -> Result<Guard> {
         let guard = self.request(Wait::Forever).await?;
         guard.ok_or_else(|| Error::invalid("the engine gave up a wait without limit; please report this"))
@@ -137,16 +136,42 @@ impl MultiLock {
         Ok(())
     }
 
+    /// Begins anew when a hold is lost before all are held: nothing was done under it.
     async fn request(&self, wait: Wait) -> Result<Option<Guard>> {
         self.check()?;
         for wanted in &self.wanted {
             wanted.requester.keeper.check_terms(&self.terms)?;
         }
         let clock = self.wanted[0].requester.keeper.0.clock;
-        let deadline = match wait {
-            Wait::Within(limit) => clock.now().plus(limit),
-            Wait::Try | Wait::Forever => Moment::NEVER,
+        let (begins_anew_until, deadline) = match wait {
+            Wait::Try => (clock.now(), Moment::NEVER),
+            Wait::Within(limit) => [clock.now().plus(limit); 2].into(),
+            Wait::Forever => (Moment::NEVER, Moment::NEVER),
         };
+        loop {
+            let lost = match self.request_once(wait, clock, deadline).await {
+                Err(error) if error.is_lost() => error,
+                settled => return settled,
+            };
+            let wanted = self.wanted_in(&lost);
+            let keeper = &wanted.requester.keeper;
+            if clock.now() >= begins_anew_until {
+                return Err(keeper.ended(lost));
+            }
+            keeper.0.telemetry.joins_again(&keeper.0.full_prefix(&wanted.name), &lost);
+        }
+    }
+
+    /// Which of them was lost.
+    fn wanted_in(&self, lost: &Error) -> &Wanted {
+        let is_lost = |wanted: &&Wanted| {
+            let full_name = wanted.requester.keeper.0.full_prefix(&wanted.name);
+            matches!(lost, Error::Lost { name, .. } if *name == full_name)
+        };
+        self.wanted.iter().find(is_lost).unwrap_or(&self.wanted[0])
+    }
+
+    async fn request_once(&self, wait: Wait, clock: Clock, deadline: Moment) -> Result<Option<Guard>> {
         let mut held: Vec<Guard> = Vec::new();
         for wanted in &self.wanted {
             let wait = match wait {
@@ -165,12 +190,13 @@ impl MultiLock {
                 }
             }
         }
-        let guard = held.into_iter().reduce(Guard::and);
-        if let Some(guard) = &guard {
-            // Not before all are held: what is given back meanwhile must be free at once.
-            guard.hold_at_least(self.terms.at_least).await?;
+        let Some(guard) = held.into_iter().reduce(Guard::and) else { return Ok(None) };
+        // Not before all are held: what is given back meanwhile must be free at once.
+        if let Err(error) = guard.hold_at_least(self.terms.at_least).await {
+            give_back(vec![guard]).await;
+            return Err(error);
         }
-        Ok(guard)
+        Ok(Some(guard))
     }
 
     /// The next lock, unless one that is held already is lost first.

@@ -75,8 +75,8 @@ impl Mutex {
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) for a bad name, [`Error::Mismatch`](crate::Error::Mismatch) if the name is in use as
-    /// another kind of lock, [`Error::Lost`](crate::Error::Lost) if the claim died while it waited,
-    /// [`Error::Engine`](crate::Error::Engine).
+    /// another kind of lock, [`Error::Lost`](crate::Error::Lost) if its owner has entered it before and has lost that hold,
+    /// [`Error::Engine`](crate::Error::Engine) if the engine stays away for longer than the outage limit, or fails for good.
     pub async fn lock(&self) -> Result<Guard> {
         self.requester.request_without_limit(self.demand_of(Wait::Forever)).await.map(Guard::new)
     }
@@ -100,7 +100,8 @@ impl Mutex {
         Ok(self.requester.request(self.demand_of(Wait::Try)).await?.map(Guard::new))
     }
 
-    /// Waits for the lock up to `limit`; `None` when the time is over.
+    /// Waits for the lock up to `limit`; `None` when the time is over. If the engine does not reply at that moment, or never did,
+    /// it is an [`Error::Engine`](crate::Error::Engine): nobody knows whether the lock is held.
     ///
     /// Cancel safety: dropping the future leaves the queue.
     ///

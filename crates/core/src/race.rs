@@ -48,7 +48,7 @@ pub trait Race: Send + Sync + 'static {
     fn attempt(&self, claim: &Claim) -> impl Future<Output = Result<Answer>> + Send;
 
     /// Resolves when it is worth another try: on a message, or at the latest after `free_in`. Losers back off
-    /// at random, so it may be late; it must not wait for ever.
+    /// at random, so it may be late; it must not wait for ever, and fails when the engine does not reply.
     fn changed(&self, claim: &Claim, free_in: Option<Duration>) -> impl Future<Output = Result<()>> + Send;
 
     /// Keeps the claims alive for their TTL from now on, in one go; says which are dead.
@@ -142,11 +142,12 @@ impl<R: Race> RaceEngine<R> {
                             attempt.joined(*moment, lifeline.as_ref())
                         }
                         Answer::GrantedOn(_, lifeline) => attempt.joined(sent, Some(lifeline)),
-                        Answer::Busy { .. } => attempt.absent(),
+                        Answer::Busy { .. } => attempt.refused(),
                     }
                     return Ok(answer);
                 }
                 Err(error) if error.is_temporary() && attempt.may_retry(sent, tries) => {
+                    attempt.failed();
                     tries += 1;
                     tokio::time::sleep(pause(attempt.claim().ttl)).await;
                 }
@@ -191,7 +192,9 @@ impl<R: Race> Engine for RaceEngine<R> {
                     if !error.is_temporary() {
                         return Err(error);
                     }
-                    tokio::time::sleep(attempt.claim().ttl / 20).await;
+                    attempt.failed();
+                    tracing::debug!(claim = %attempt.claim().id, %error, "could not wait for a change; trying again");
+                    tokio::time::sleep(pause(attempt.claim().ttl)).await;
                 }
                 sent = self.0.clock().now();
             }

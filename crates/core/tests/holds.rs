@@ -4,11 +4,11 @@ use lockkeeper_core::engine::{
     Ahead, Claim, ClaimId, Clock, Joined, Kept, Left, LockName, Memory, Place, Queue, QueueEngine, Renewal,
 };
 use lockkeeper_core::{
-    Abilities, Demand, Error, Keeper, LockView, LostReason, MultiLock, Result, State, Wanted,
+    Abilities, Demand, Error, Handle, Keeper, LockView, LostReason, MultiLock, Result, State, Wanted,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, sleep};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -296,4 +296,54 @@ async fn a_hold_that_is_detached_for_less_than_was_left_ends_in_time_for_a_waite
     let _handle = guard.detach(MINUTE).await.unwrap();
     waiting.await.unwrap().release().await.unwrap();
     assert_eq!(start.elapsed().as_secs(), 60);
+}
+
+/// A handle whose time is another one.
+fn with_time(handle: &Handle, until: SystemTime) -> Handle {
+    let (text, old) = (handle.to_string(), humantime::format_rfc3339_seconds(handle.until()).to_string());
+    text.replace(&old, &humantime::format_rfc3339_seconds(until).to_string()).parse().unwrap()
+}
+
+/// The engine knows how long it keeps the hold; the handle's time is that of another machine, and of another renewal.
+#[tokio::test(start_paused = true)]
+async fn what_is_left_is_known_from_the_engine_and_not_from_the_handle() {
+    let locks = Memory::on_tokio_clock();
+    let handle = keeper(&locks).mutex("m").lock().await.unwrap().detach(30 * MINUTE).await.unwrap();
+    let times = [handle.until() - 60 * MINUTE, handle.until() + 60 * MINUTE, handle.until()];
+    for edited in times.map(|until| with_time(&handle, until)) {
+        let guard = keeper(&locks).attach(&edited).await.unwrap();
+        let left = guard.outlives();
+        assert!(left > 29 * MINUTE && left <= 30 * MINUTE, "{left:?} by {edited}");
+        guard.detach(left).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_handle_does_not_undo_a_renewal() {
+    let locks = Memory::on_tokio_clock();
+    let handle = keeper(&locks).mutex("m").lock().await.unwrap().detach(MINUTE).await.unwrap();
+    let owner = keeper(&locks);
+    let renewed = owner.attach(&handle).await.unwrap().detach(60 * MINUTE).await.unwrap();
+    sleep(10 * MINUTE).await;
+    let over = with_time(&handle, SystemTime::now() - 9 * MINUTE);
+    let guard = owner.attach(&over).await.unwrap();
+    let left = guard.outlives();
+    assert!(left > 49 * MINUTE && left <= 50 * MINUTE, "{left:?}");
+    guard.detach(left).await.unwrap();
+    assert_eq!(free_after(&locks, "m").await.div_ceil(60), 50);
+    assert!(owner.attach(&renewed).await.unwrap_err().is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handle_with_another_token_is_refused_and_harms_nobody() {
+    let locks = Memory::on_tokio_clock();
+    let keeper = keeper(&locks);
+    let handle = keeper.mutex("m").lock().await.unwrap().detach(MINUTE).await.unwrap();
+    let token = handle.token().0;
+    for wrong in [token + 1, token - 1] {
+        let text = handle.to_string().replacen(&format!(":{token}:"), &format!(":{wrong}:"), 1);
+        let error = keeper.attach(&text.parse().unwrap()).await.unwrap_err();
+        assert!(matches!(&error, Error::Invalid(text) if text.contains("token")), "{error}");
+    }
+    keeper.attach(&handle).await.unwrap().release().await.unwrap();
 }

@@ -166,6 +166,18 @@ async fn a_grant_that_came_after_its_own_deadline_is_not_believed() {
     assert!(late.as_ref().is_err_and(Error::is_temporary), "{late:?}");
 }
 
+/// It never replied, so nobody knows whether the lock is held.
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_passes_before_the_first_reply_is_an_error() {
+    let locks = Memory::on_tokio_clock();
+    let engine = Unreliable { reply_after: Duration::from_secs(3600), ..Unreliable::on(&locks) };
+    let keeper = engine.keeper();
+    let late = keeper.mutex("m").lock_within(Duration::from_secs(2)).await;
+    assert!(late.as_ref().is_err_and(Error::is_temporary), "{late:?}");
+    let short = keeper.mutex("m").lock_within(Duration::from_millis(10)).await;
+    assert!(short.as_ref().is_ok_and(Option::is_none), "{short:?}");
+}
+
 /// Renewals fail for a while, then succeed: uncertain in between, never lost.
 #[tokio::test(start_paused = true)]
 async fn an_outage_shorter_than_the_ttl_is_survived() {

@@ -106,7 +106,7 @@ async fn look_for_free(connections: Arc<Connections<Writer>>, poller: Arc<Poller
                 let held = held.iter().map(|name| LockName::from_engine(&String::from_utf8_lossy(name)));
                 poller.looked(&names, &held.collect());
             }
-            Err(error) => tracing::debug!(%error, "could not look which locks are free; trying again"),
+            Err(error) => poller.failed(&names, &error),
         }
     }
 }
@@ -155,8 +155,7 @@ impl Race for Rows {
     }
 
     async fn changed(&self, claim: &Claim, _: Option<Duration>) -> Result<()> {
-        self.poller.turn(&claim.name).await;
-        Ok(())
+        self.poller.turn(&claim.name).await
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {

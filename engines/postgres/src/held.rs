@@ -58,8 +58,11 @@ impl Held {
             if let Ok(reply) = timeout(self.limits.look, &mut reply).await {
                 return reply;
             }
-            if !matches!(self.registry.is_active(self.connection.backend()).await, Ok(false)) {
-                continue;
+            match self.registry.is_active(self.connection.backend()).await {
+                Ok(false) => {}
+                // No other connection has a reply either: the server is away, and the wait must learn it.
+                Err(error) if error.is_temporary() => return Err(error),
+                Ok(true) | Err(_) => continue,
             }
             if let Ok(reply) = timeout(self.limits.request, &mut reply).await {
                 return reply;

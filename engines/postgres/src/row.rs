@@ -117,7 +117,7 @@ async fn poll_for_free(connections: Arc<Connections<RowConnection>>, poller: Arc
     while let Some(names) = poller.due().await {
         match held(&connections, &names).await {
             Ok(held) => poller.looked(&names, &held),
-            Err(error) => tracing::debug!(%error, "could not look which locks are free; trying again"),
+            Err(error) => poller.failed(&names, &error),
         }
     }
 }
@@ -192,10 +192,10 @@ impl Race for Rows {
 
     async fn changed(&self, claim: &Claim, free_in: Option<Duration>) -> Result<()> {
         // A lock that was freed just now is tried again at once.
-        if free_in != Some(Duration::ZERO) {
-            self.poller.turn(&claim.name).await;
+        if free_in == Some(Duration::ZERO) {
+            return Ok(());
         }
-        Ok(())
+        self.poller.turn(&claim.name).await
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {

@@ -192,7 +192,9 @@ impl Race for RedisPlain {
         poller.first().await;
         let wake = self.0.wakes.enter(claim.id);
         let mut pace = Pace::default();
-        while let Some(pause) = self.0.request_wake(claim, &mut pace).await? {
+        while let Some(pause) =
+            self.0.request_wake(claim, &mut pace).await.inspect_err(|_| poller.failed())?
+        {
             poller.polls_after(pause);
             tokio::select! {
                 () = wake.message() => break,

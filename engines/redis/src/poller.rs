@@ -89,6 +89,15 @@ impl Poller<'_> {
         }
     }
 
+    /// The server did not reply to this claim, the first: each of the others finds out for itself now, for its wait has a limit of its
+    /// own.
+    pub fn failed(&self) {
+        let waiting = self.pollers.map().remove(self.name);
+        for (_, called) in waiting.into_iter().flat_map(|waiting| waiting.claims) {
+            called.notify_one();
+        }
+    }
+
     /// Resolves when this claim should poll before its pause is over.
     ///
     /// Cancel safety: dropping the future has no effect.
@@ -224,5 +233,20 @@ mod tests {
         assert!(third.first().now_or_never().is_some());
         drop((second, third));
         assert!(pollers.map().is_empty());
+    }
+
+    #[tokio::test]
+    async fn all_poll_when_the_first_had_no_reply() {
+        let (pollers, name) = (Pollers::default(), LockName::from_engine("lock"));
+        let [first, second, third] = [1, 2, 3].map(|id| pollers.enter(&name, ClaimId(id)));
+        let mut waits = [&second, &third].map(|poller| Box::pin(poller.first()));
+        assert!(waits.iter_mut().all(|wait| wait.as_mut().now_or_never().is_none()));
+        first.failed();
+        assert!(waits.iter_mut().all(|wait| wait.as_mut().now_or_never().is_some()));
+        let next = pollers.enter(&name, ClaimId(4));
+        assert!(next.first().now_or_never().is_some());
+        drop(waits);
+        drop((first, second, third));
+        assert!(next.first().now_or_never().is_some(), "they are not those of the next one");
     }
 }

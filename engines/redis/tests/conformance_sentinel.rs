@@ -17,7 +17,11 @@ const SHORT_TTL: Duration = Duration::from_secs(8);
 const INTO_THE_SUITE: Duration = Duration::from_secs(3);
 
 fn main() -> ExitCode {
-    Suite::new(lockkeeper_redis::STYLES[0]).mostly_waits().run(|| {
+    let suite = Suite::new(lockkeeper_redis::STYLES[0]).mostly_waits().cannot(
+        "away::a_wait_learns_that_the_server_is_away_and_outlives_a_short_absence",
+        "the client learns the master's own address, which no proxy stands before",
+    );
+    suite.run(|| {
         let sentinel = Arc::new(Sentinel::start());
         let turn = Arc::new(Mutex::new(()));
         let (first, first_turn) = (Arc::clone(&sentinel), Arc::clone(&turn));

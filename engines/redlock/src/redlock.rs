@@ -201,16 +201,26 @@ impl Inner {
         }
     }
 
-    /// Requests a message for when the lock is free. `None` if a majority is free by now, else how long to sleep at most.
-    async fn request_wake(&self, claim: &Claim, pace: &mut Pace) -> Option<Duration> {
+    /// Requests a message for when the lock is free. `None` if a majority is free by now, else how long to sleep at most. Fails if
+    /// no majority replies, which would send no message either.
+    async fn request_wake(&self, claim: &Claim, pace: &mut Pace) -> Result<Option<Duration>> {
         let call_node = || {
             let call = call(&scripts::WAIT, &claim.name).arg(&self.channel).arg(claim.id.to_string());
             call.arg(mode(claim)).arg(milliseconds(claim.ttl))
         };
         let mut replies = self.nodes.request(0..self.nodes.len(), call_node);
         let (mut free, mut foreign, mut left_ms) = (0, None, u64::MAX);
+        let (mut replied, mut last) = (0, None);
         while let Some((_, reply)) = replies.next().await {
-            let Ok(Value::Array(words)) = reply else { continue };
+            let words = match reply {
+                Ok(Value::Array(words)) => words,
+                Ok(_) => continue,
+                Err(error) => {
+                    last = Some(error);
+                    continue;
+                }
+            };
+            replied += 1;
             let [node_left_ms, rest @ ..] = &words[..] else {
                 free += 1;
                 continue;
@@ -221,14 +231,18 @@ impl Inner {
             let node_left_ms = integer(node_left_ms).and_then(|left| u64::try_from(left).ok());
             left_ms = left_ms.min(node_left_ms.unwrap_or(u64::MAX));
         }
-        if free >= quorum(self.nodes.len()) {
-            return None;
+        let needed = quorum(self.nodes.len());
+        if replied < needed {
+            return Err(no_majority("wait for the lock", last));
+        }
+        if free >= needed {
+            return Ok(None);
         }
         let pause = match foreign {
             None => pace.with_ours(claim.ttl),
             Some(holder) => pace.with_foreign(&holder),
         };
-        Some(pause.min(Duration::from_millis(left_ms.saturating_add(1))))
+        Ok(Some(pause.min(Duration::from_millis(left_ms.saturating_add(1)))))
     }
 }
 
@@ -313,7 +327,9 @@ impl Race for RedLock {
         }
         let wake = self.0.wakes.enter(claim.id);
         let mut pace = Pace::default();
-        while let Some(pause) = self.0.request_wake(claim, &mut pace).await {
+        while let Some(pause) =
+            self.0.request_wake(claim, &mut pace).await.inspect_err(|_| poller.failed())?
+        {
             poller.polls_after(pause);
             tokio::select! {
                 () = wake.message() => break,

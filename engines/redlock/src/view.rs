@@ -36,7 +36,7 @@ pub(crate) async fn list(nodes: &Nodes, prefix: &str, at_most: usize) -> Result<
         let mut claims: Vec<ClaimView> = holds
             .into_iter()
             .filter(|(_, seen)| seen.len() >= quorum(nodes.len()))
-            .filter_map(|(id, seen)| claim_view(id, &seen))
+            .filter_map(|(id, seen)| claim_view(id, &seen, nodes.len()))
             .collect();
         claims.sort_by_key(|claim| claim.token);
         if !claims.is_empty() {
@@ -113,7 +113,15 @@ fn id_of(value: &str) -> &str {
     value.split_once(' ').and_then(|(word, _)| word.split_once('-')).map_or(value, |(id, _)| id)
 }
 
-fn claim_view(id: String, seen: &[Hold]) -> Option<ClaimView> {
+/// The largest number that a majority has given at least: a minority may have been ahead. `None` if most have given one to another
+/// claim since.
+fn token(seen: &[Hold], nodes: usize) -> Option<Token> {
+    let mut numbers: Vec<u64> = seen.iter().filter_map(|hold| hold.number).collect();
+    numbers.sort_unstable_by(|one, other| other.cmp(one));
+    numbers.get(quorum(nodes) - 1).copied().map(Token)
+}
+
+fn claim_view(id: String, seen: &[Hold], nodes: usize) -> Option<ClaimView> {
     let first = seen.first()?;
     let foreign = id == first.value;
     let holder = first.value.split_once(' ').map_or(first.value.as_str(), |(_, holder)| holder);
@@ -123,7 +131,7 @@ fn claim_view(id: String, seen: &[Hold]) -> Option<ClaimView> {
         standing: Standing::Holds,
         demand: if first.shared { Demand::Shared } else { Demand::Exclusive },
         holder: Holder::decode(holder),
-        token: seen.iter().filter_map(|hold| hold.number).max().map(Token),
+        token: token(seen, nodes),
         // The earliest: a node may have been taken again since.
         age: seen.iter().filter_map(|hold| hold.age).max(),
         held_for: None,

@@ -2,36 +2,43 @@
 
 use crate::pace::Pace;
 use lockkeeper_core::engine::LockName;
+use lockkeeper_core::{Error, Result};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot};
 
+/// Those who wait for their turn, lock by lock.
+type Waiting = HashMap<LockName, VecDeque<oneshot::Sender<Result<()>>>>;
+
 /// Who waits in this keeper, lock by lock.
 #[derive(Debug, Default)]
 pub struct Poller {
-    waiting: Mutex<HashMap<LockName, VecDeque<oneshot::Sender<()>>>>,
+    waiting: Mutex<Waiting>,
     somebody: Notify,
     pace: Pace,
     closed: AtomicBool,
 }
 
 impl Poller {
-    fn waiting(&self) -> MutexGuard<'_, HashMap<LockName, VecDeque<oneshot::Sender<()>>>> {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Resolves when the lock was seen free and it is this one's turn to try, or when it all ends.
     ///
     /// Cancel safety: dropping the future has no effect.
-    pub async fn turn(&self, name: &LockName) {
+    ///
+    /// # Errors
+    /// That of a look that failed: a wait must learn that the server does not reply.
+    pub async fn turn(&self, name: &LockName) -> Result<()> {
         let (sender, turn) = oneshot::channel();
         self.waiting().entry(name.clone()).or_default().push_back(sender);
         if self.closed.load(SeqCst) {
-            return;
+            return Ok(());
         }
         self.somebody.notify_one();
-        let _ = turn.await;
+        turn.await.unwrap_or(Ok(()))
     }
 
     /// Resolves when a look is due, with the locks to look at: some thirteen times a second in this process as long as
@@ -67,7 +74,15 @@ impl Poller {
         let mut waiting = self.waiting();
         for name in at.iter().filter(|name| !held.contains(*name)) {
             let Some(line) = waiting.get_mut(name) else { continue };
-            while line.pop_front().is_some_and(|turn| turn.send(()).is_err()) {}
+            while line.pop_front().is_some_and(|turn| turn.send(Ok(())).is_err()) {}
+        }
+    }
+
+    /// A look at these locks failed: all who wait for one of them learn it.
+    pub fn failed(&self, at: &[LockName], error: &Error) {
+        let mut waiting = self.waiting();
+        for turn in at.iter().filter_map(|name| waiting.remove(name)).flatten() {
+            let _ = turn.send(Err(error.copy()));
         }
     }
 
@@ -97,13 +112,28 @@ mod tests {
         let at = poller.due().await.unwrap();
         assert_eq!(at.len(), 2);
         poller.looked(&at, &HashSet::from([held.clone()]));
-        first.await;
+        first.await.unwrap();
         let mut waits = [second, other];
         assert!(waits.iter_mut().all(|wait| wait.as_mut().now_or_never().is_none()));
         poller.close();
         let [second, other] = waits;
-        second.await;
-        other.await;
+        second.await.unwrap();
+        other.await.unwrap();
         assert!(poller.due().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn all_who_wait_learn_that_a_look_failed() {
+        let poller = Poller::default();
+        let [one, other] = ["one", "other"].map(LockName::from_engine);
+        let mut waits = [&one, &one, &other].map(|name| Box::pin(poller.turn(name)));
+        for wait in &mut waits {
+            assert!(wait.as_mut().now_or_never().is_none());
+        }
+        poller.failed(std::slice::from_ref(&one), &Error::temporary("sql", "look", "it is down"));
+        let [first, second, mut third] = waits;
+        assert!(first.await.is_err_and(|error| error.is_temporary()));
+        assert!(second.await.is_err_and(|error| error.is_temporary()));
+        assert!(third.as_mut().now_or_never().is_none(), "nobody looked for it");
     }
 }

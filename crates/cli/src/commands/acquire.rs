@@ -10,7 +10,7 @@ use clap::Args;
 use clap_complete::ArgValueCompleter;
 use lockkeeper::{Demand, Guard, Keeper, MultiLock, Wanted};
 use lockkeeper_core::engine::parse_duration;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -70,24 +70,30 @@ impl Acquire {
     pub(crate) async fn run(self, options: &EngineOptions) -> Outcome {
         // Before anything is sent, so that a signal that ends this process also ends the claim.
         let mut signals = Signals::ending()?;
+        let (begun, limit) = (Instant::now(), if self.no_wait { Some(Duration::ZERO) } else { self.wait });
         let keeper = tokio::select! {
-            keeper = options.connect(self.holder.clone()) => keeper?,
+            keeper = options.connect_within(self.holder.clone(), limit) => keeper?,
             signal = signals.next() => return Err(Failure::by_signal(signal.as_raw())),
         };
-        let outcome = self.with_keeper(&keeper, &mut signals).await;
+        let outcome = self.with_keeper(&keeper, begun.elapsed(), &mut signals).await;
         signals.unless_ended(CLOSE_LIMIT, keeper.close()).await;
         outcome
     }
 
-    async fn with_keeper(&self, keeper: &Keeper, signals: &mut Signals) -> Outcome {
+    async fn with_keeper(
+        &self,
+        keeper: &Keeper,
+        connected_after: Duration,
+        signals: &mut Signals,
+    ) -> Outcome {
         let names = std::slice::from_ref(&self.name);
         let acquiring = async {
-            let Some(guard) = self.acquire(keeper).await? else { return Ok(None) };
-            Ok::<_, Failure>(Some(guard.detach(self.duration).await?))
+            let Some(guard) = self.acquire(keeper, connected_after).await? else { return Ok(None) };
+            guard.detach(self.duration).await.map(Some)
         };
         let handle = tokio::select! {
             biased;
-            handle = acquiring => handle?,
+            handle = acquiring => handle.map_err(Failure::before_hold)?,
             signal = signals.next() => return Err(Failure::by_signal(signal.as_raw())),
             never = waiting::show(keeper, names) => match never {},
             never = waiting::warn_of_itself(keeper, names) => match never {},
@@ -106,7 +112,7 @@ impl Acquire {
         printed.map(|_| SUCCESS)
     }
 
-    async fn acquire(&self, keeper: &Keeper) -> Result<Option<Guard>, Failure> {
+    async fn acquire(&self, keeper: &Keeper, connected_after: Duration) -> lockkeeper::Result<Option<Guard>> {
         let demand = match self.permits {
             Some(permits) => permits,
             None if self.read => Demand::Shared,
@@ -114,10 +120,10 @@ impl Acquire {
         };
         keeper.check_detach(self.duration)?;
         let lock = MultiLock::new([Wanted::new(keeper, &self.name, demand)]);
-        Ok(match self.wait {
-            _ if self.no_wait => lock.try_lock().await?,
-            Some(limit) => lock.lock_within(limit).await?,
-            None => Some(lock.lock().await?),
-        })
+        match self.wait {
+            _ if self.no_wait => lock.try_lock().await,
+            Some(limit) => lock.lock_within(waiting::rest_of(limit, connected_after)).await,
+            None => lock.lock().await.map(Some),
+        }
     }
 }

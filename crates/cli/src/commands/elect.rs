@@ -95,8 +95,11 @@ impl Elect {
 
     /// Prints the changes until a signal comes or the reader is gone.
     async fn observe(self, options: &EngineOptions) -> Outcome {
-        let keeper = options.connect(None).await?;
         let mut signals = Signals::ending()?;
+        let keeper = tokio::select! {
+            keeper = options.connect_within(None, None) => keeper?,
+            signal = signals.next() => return Err(Failure::by_signal(signal.as_raw())),
+        };
         let mut leaders = keeper.election(&self.name).observe();
         loop {
             let change = tokio::select! {

@@ -34,9 +34,6 @@ const USAGE: &str = "lockkeeper run [OPTIONS] <NAME>... -- <COMMAND>...";
 /// How long the engine gets for the leave of what was dropped, before the program ends without its reply.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
-/// What the lock gets of the wait at least, if the engine took most of it to reply: a free lock is still acquired.
-const LEAST_WAIT: Duration = Duration::from_secs(1);
-
 /// How long a release may take, at least and at most. In between it is worth as long as the hold would last.
 const RELEASE_LIMITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
@@ -251,19 +248,10 @@ impl Run {
         }
         let guard = match self.wait {
             _ if self.no_wait || self.once_per.is_some() => lock.try_lock().await,
-            Some(limit) => {
-                let left = limit.saturating_sub(self.connected_after);
-                lock.lock_within(left.max(limit.min(LEAST_WAIT))).await
-            }
+            Some(limit) => lock.lock_within(waiting::rest_of(limit, self.connected_after)).await,
             None => lock.lock().await.map(Some),
         };
-        guard.map_err(|error| match error {
-            // Nothing has run yet, so nothing was lost but a place in the queue.
-            Error::Lost { .. } => {
-                Failure::new(self.conflict_exit_code, format!("{error}, while waiting for it"))
-            }
-            other => other.into(),
-        })
+        guard.map_err(Failure::before_hold)
     }
 
     fn not_acquired(&self, holders: &str) -> Failure {

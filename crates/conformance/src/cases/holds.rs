@@ -84,6 +84,24 @@ pub(super) async fn a_detached_hold_ends_in_time_and_the_next_is_granted(bench: 
     next.release().await.expect("a release");
 }
 
+/// The engine says how long it keeps a hold, and to whom it gave which token.
+pub(super) async fn an_old_handle_does_not_undo_a_renewal(bench: Bench) {
+    let keeper = bench.keeper_with(bench.short_ttl()).await;
+    let guard = soon_held(keeper.mutex("renewed").lock()).await;
+    let old = guard.detach(bench.long_ttl()).await.expect("a handle");
+    let longer = bench.long_ttl() * 10;
+    let guard = soon("the hold", keeper.attach(&old)).await.expect("it is there");
+    guard.detach(longer).await.expect("a handle");
+    let token = old.token().0;
+    let forged = old.to_string().replacen(&format!(":{token}:"), &format!(":{}:", token + 1), 1);
+    let refused = keeper.attach(&forged.parse().expect("it reads")).await;
+    assert!(matches!(refused, Err(Error::Invalid(_))), "another token: {refused:?}");
+    let guard = soon("the hold", keeper.attach(&old)).await.expect("it is there");
+    let left = guard.outlives();
+    assert!(left > longer - bench.long_ttl() && left <= longer, "{left:?} are left of {longer:?}");
+    guard.release().await.expect("a release");
+}
+
 pub(super) async fn a_hold_lasts_for_its_least_time(bench: Bench) {
     let keeper = bench.keeper_with(bench.short_ttl()).await;
     let turn = keeper.mutex("turn").hold_at_least(period(&bench));
