@@ -48,11 +48,11 @@ pub(crate) async fn locks(keeper: &Keeper, prefix: &str) -> lockkeeper::Result<V
 /// The lock of this name, or full name; without claims if it is free.
 pub(crate) async fn lock(keeper: &Keeper, name: &str) -> Result<LockView, Failure> {
     LockName::new(name)?;
-    for name in [Some(name), without_namespace(keeper, name)].into_iter().flatten() {
-        let locks = keeper.inspect(name).await?;
-        if let Some(lock) = locks.into_iter().find(|lock| lock.name == name) {
+    let shorter = without_namespace(keeper, name);
+    for name in [Some(name), shorter].into_iter().flatten() {
+        if let Some(lock) = keeper.look(name).await? {
             return Ok(lock);
         }
     }
-    Ok(LockView { name: name.into(), claims: Vec::new() })
+    Ok(LockView { name: shorter.unwrap_or(name).into(), claims: Vec::new() })
 }

@@ -128,6 +128,24 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     kept + if width > 0 { "…" } else { "" }
 }
 
+/// A line of text as lines no wider than the limit, broken at its spaces. The further ones are indented deeper.
+pub(crate) fn wrap(text: &str, width: Option<usize>) -> String {
+    let Some(limit) = width.filter(|limit| text.width() > *limit) else { return text.to_owned() + "\n" };
+    let indent = text.len() - text.trim_start().len();
+    let (mut lines, mut line) = (String::new(), " ".repeat(indent));
+    for word in text.split_whitespace() {
+        let is_first = line.trim_start().is_empty();
+        if !is_first && line.width() + 1 + word.width() > limit {
+            lines += &(cut(&line, limit) + "\n");
+            line = " ".repeat(indent + 4) + word;
+        } else {
+            line += if is_first { "" } else { " " };
+            line += word;
+        }
+    }
+    lines + &cut(&line, limit) + "\n"
+}
+
 /// Text of another client cannot send control sequences to the terminal, begin lines or turn the rest of its line around.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if is_harmless(c) { c } else { '\u{fffd}' }).collect()
@@ -259,6 +277,18 @@ mod tests {
         assert_eq!(cut("漢字漢字", 8), "漢字漢字");
         assert_eq!(cut("漢字漢字", 6), "漢字…");
         assert_eq!(cut("漢字漢字", 0), "");
+    }
+
+    #[test]
+    fn a_long_line_is_broken_at_its_spaces() {
+        assert_eq!(wrap("  one two three", None), "  one two three\n");
+        assert_eq!(wrap("  one two three", Some(15)), "  one two three\n");
+        assert_eq!(wrap("  one two three", Some(14)), "  one two\n      three\n");
+        assert_eq!(
+            wrap("  one two three", Some(9)),
+            "  one two\n      th…\n",
+            "a word that cannot fit is cut"
+        );
     }
 
     #[test]

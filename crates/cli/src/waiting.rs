@@ -101,19 +101,23 @@ impl Drop for Spinner {
 
 /// The lock of exactly this name, if it is in use.
 pub(crate) async fn find(keeper: &Keeper, name: &str) -> Option<LockView> {
-    let locks = keeper.inspect_at_most(name, 100).await.ok()?;
-    locks.into_iter().find(|lock| lock.name == name)
+    keeper.look(name).await.ok().flatten()
+}
+
+/// Whether this process made the claim. In containers the same process ids are on many machines.
+fn is_own(claim: &ClaimView, here: &Holder) -> bool {
+    !claim.foreign && claim.holder.pid == here.pid && claim.holder.machine() == here.machine()
 }
 
 async fn describe(keeper: &Keeper, names: &[String]) -> String {
-    let mut held = None;
+    let (mut held, here) = (None, Holder::here(""));
     for name in names {
         if let Some(lock) = find(keeper, name).await {
-            if let Some(line) = place_in(&lock, std::process::id()) {
+            if let Some(line) = place_in(&lock, &here) {
                 return line;
             }
             // A style without a queue shows its holder only.
-            let by_others = lock.holders().any(|claim| claim.holder.pid != std::process::id());
+            let by_others = lock.holders().any(|claim| !is_own(claim, &here));
             held = held.or(by_others.then(|| format!("waiting for {name}, held by {}", held_by(&lock))));
         }
     }
@@ -121,8 +125,8 @@ async fn describe(keeper: &Keeper, names: &[String]) -> String {
 }
 
 /// The place of this process in the lock's queue; `None` if it does not wait there.
-fn place_in(lock: &LockView, pid: u32) -> Option<String> {
-    let place = lock.waiters().position(|claim| claim.holder.pid == pid)? + 1;
+fn place_in(lock: &LockView, here: &Holder) -> Option<String> {
+    let place = lock.waiters().position(|claim| is_own(claim, here))? + 1;
     Some(format!(
         "waiting for {}: place {place} of {}, held by {}",
         lock.name,
@@ -144,4 +148,32 @@ pub(crate) fn held_by(lock: &LockView) -> String {
 pub(crate) fn who(claim: &ClaimView) -> String {
     let mark = if claim.foreign { " (another client)" } else { "" };
     format!("{}{mark}", claim.holder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockkeeper::{Demand, Standing};
+
+    #[test]
+    fn the_same_process_id_on_another_machine_is_another_process() {
+        let here = Holder { text: "job".into(), host: "here".into(), pid: 1 };
+        let claim = |host: &str, pid| ClaimView {
+            id: format!("{host}{pid}"),
+            standing: Standing::Waits,
+            demand: Demand::Exclusive,
+            holder: Holder { text: "job".into(), host: host.into(), pid },
+            token: None,
+            age: None,
+            held_for: None,
+            ttl_left: None,
+            foreign: false,
+        };
+        let queue = |claims| LockView::from_queue("x", claims);
+        let lock = queue(vec![claim("there", 7), claim("there", 1), claim("here in run 9", 1)]);
+        let place = place_in(&lock, &here).expect("a place");
+        assert_eq!(place, "waiting for x: place 2 of 2, held by job (there, pid 7)");
+        assert_eq!(place_in(&queue(vec![claim("there", 7), claim("there", 1)]), &here), None);
+        assert!(is_own(&claim("here", 1), &here) && !is_own(&claim("there", 1), &here));
+    }
 }

@@ -2,6 +2,7 @@
 
 mod support;
 
+use lockkeeper_testkit::{MariaDb, Postgres};
 use support::{LIVE_ON, Place};
 
 /// A shell line that says 'asked' when it gets TERM, and ends then.
@@ -48,8 +49,12 @@ fn a_holder_that_goes_on_is_only_removed_by_force() {
         "-c",
         support::HOLD,
     ]);
-    let (status, text) = place.status(["evict", "x", "--ask", "--wait", "1500ms"]);
+    let (status, text) = place.status(["evict", "x", "--ask", "--wait", "10ms"]);
     assert_eq!(status, 1, "{text}");
+    assert!(text.contains("may not know yet: it renews every 3.3s"), "{text}");
+    let (status, text) = place.status(["--ttl", "1s", "evict", "x", "--ask", "--wait", "1500ms"]);
+    assert_eq!(status, 1, "{text}");
+    assert!(!text.contains("may not know"), "it has had the time for a renewal: {text}");
     assert!(text.contains("still there after 1.5s: ann") && text.contains("--then-force"), "{text}");
     let (status, text) = place.status(["evict", "x", "--ask", "--wait", "1s", "--then-force"]);
     assert_eq!(status, 64, "force needs a confirmation: {text}");
@@ -70,4 +75,25 @@ fn only_with_ask_there_is_something_to_wait_for() {
         assert_eq!(status, 64, "{text}");
         assert!(text.contains("--ask"), "{text}");
     }
+}
+
+#[test]
+fn an_eviction_that_ends_other_locks_says_so_before() {
+    let place = Place::new();
+    let warns = |url: &str| {
+        let held =
+            place.start(&["-e", url, "run", "--on-lost", "ignore", "x", "--", "sh", "-c", support::HOLD]);
+        // MariaDB shows a hold after a moment only.
+        support::until("the hold is shown", || {
+            place.output(["-e", url, "show", "x"]).stdout.starts_with(b"#")
+        });
+        let (status, text) = place.status(["-e", url, "evict", "x", "--yes"]);
+        assert_eq!(status, 0, "{text}");
+        held.finish();
+        text.contains("and with it other locks of the same process")
+    };
+    let (mariadb, postgres) = (MariaDb::start(), Postgres::start());
+    assert!(warns(&format!("{}?style=advisory", mariadb.url())));
+    assert!(!warns(&format!("{}?style=session", mariadb.url())));
+    assert!(!warns(&format!("{}?style=advisory", postgres.url())));
 }

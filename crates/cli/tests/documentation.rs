@@ -69,6 +69,61 @@ fn every_exit_status_of_the_help_is_on_the_page() {
     }
 }
 
+/// A URL of each kind for every engine, and its page.
+const URLS: [(&str, &str); 14] = [
+    ("file:/nowhere", "engines/file"),
+    ("sqlite:/nowhere", "engines/sqlite"),
+    ("postgres://h/d", "engines/postgres"),
+    ("mysql://h/d", "engines/mysql"),
+    ("redis://h", "engines/redis"),
+    ("rediss://h", "engines/redis"),
+    ("redis+unix:///s", "engines/redis"),
+    ("redis+sentinel://h/m", "engines/redis"),
+    ("redis+cluster://h", "engines/redis"),
+    ("redlock://a,b,c", "engines/redlock"),
+    ("zookeeper://h", "engines/zookeeper"),
+    ("etcd://h", "engines/etcd"),
+    ("etcds://h", "engines/etcd"),
+    ("memory:", "docs/book"),
+];
+
+/// The words of a page. One that ends with a star stands for all that begin like it.
+fn is_on(page: &str, parameter: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "_-*".contains(c);
+    page.split(|c| !is_part(c)).any(|word| match word.strip_suffix('*') {
+        Some(start) => start.len() > 2 && parameter.starts_with(start),
+        None => word == parameter,
+    })
+}
+
+#[test]
+fn every_parameter_of_a_url_is_on_its_engines_page() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let read = |path: &str| std::fs::read_to_string(format!("{root}/{path}")).unwrap();
+    let general = read("docs/book/operations.md");
+    let place = Place::new();
+    let mut missing = Vec::new();
+    for (url, page) in URLS {
+        let (status, text) = place.status(["-e", &format!("{url}?nosuch=1"), "ls"]);
+        let known = text.trim().rsplit_once("it has: ").map(|(_, known)| known.split(", "));
+        let known: Vec<&str> = known.unwrap_or_else(|| panic!("{url}: {status} {text}")).collect();
+        assert!(known.contains(&"namespace") && known.contains(&"ttl"), "{url}: {text}");
+        let text = if page == "docs/book" { String::new() } else { read(&format!("{page}/README.md")) };
+        let unknown =
+            known.iter().filter(|parameter| !is_on(&text, parameter) && !is_on(&general, parameter));
+        missing.extend(unknown.map(|parameter| format!("{page}: {parameter}")));
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+    let schemes = lockkeeper::engines().into_iter().flat_map(|engine| engine.schemes.iter());
+    let aliases = ["postgresql", "mariadb", "unix"];
+    let left_out: Vec<_> = schemes
+        .filter(|scheme| {
+            !aliases.contains(scheme) && !URLS.iter().any(|(url, _)| url.starts_with(&format!("{scheme}:")))
+        })
+        .collect();
+    assert!(left_out.is_empty(), "{left_out:?}");
+}
+
 /// Pages with commands that need what a test does not have: a database, a crontab, another machine, a quarter of an hour.
 const PAGES: [&str; 7] = [
     "README.md",

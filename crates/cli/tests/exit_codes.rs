@@ -63,6 +63,11 @@ fn wrong_usage_is_64_and_says_what_to_do() {
     says(&place, &["run", "--wait", "10", "x", "--", "true"], 64, &["bad duration", "10s"]);
     says(&place, &["run", "--wait", "1s", "--no-wait", "x", "--", "true"], 64, &["cannot be used with"]);
     says(&place, &["run", "--read", "--permits", "1/2", "x", "--", "true"], 64, &["cannot be used with"]);
+    for shares in [&["--read"][..], &["--permits", "1/2"], &["--wait", "1s"]] {
+        // Others would run in the same period.
+        let arguments = [&["run", "--once-per", "1m"], shares, &["x", "--", "true"]].concat();
+        says(&place, &arguments, 64, &["--once-per", "cannot be used with"]);
+    }
     says(&place, &["run", "--permits", "3/2", "x", "--", "true"], 64, &["K/N"]);
     says(&place, &["run", "--permits", "exclusive", "x", "--", "true"], 64, &["K/N"]);
     says(&place, &["run", "a//b", "--", "true"], 64, &["bad lock name", "empty segment"]);
@@ -197,6 +202,11 @@ fn a_missing_separator_is_suggested() {
     let place = Place::new();
     says(&place, &["run", "a", "echo", "hi"], 64, &["lockkeeper run a -- echo hi", "Usage"]);
     says(&place, &["run", "-n", "a", "echo", "hi"], 64, &["lockkeeper run -n a -- echo hi"]);
+    says(&place, &["--ttl", "5s", "run", "a", "echo", "hi"], 64, &["lockkeeper --ttl 5s run a -- echo hi"]);
+    for url in [&["-e", "redis://:secret@h"][..], &["--engine=redis://:secret@h"]] {
+        let (status, text) = place.status([url, &["run", "a", "echo", "hi"]].concat());
+        assert!(status == 64 && text.contains("URL run a -- echo hi") && !text.contains("secret"), "{text}");
+    }
     says(&place, &["run", "a", "ls", "-l"], 64, &["lockkeeper run NAME -- COMMAND"]);
     says(&place, &["run", "a"], 64, &["lockkeeper run a -- COMMAND"]);
     place.assert_empty();

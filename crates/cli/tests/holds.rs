@@ -217,6 +217,17 @@ fn the_next_period_has_a_turn_of_its_own() {
 }
 
 #[test]
+fn a_command_that_outlasts_its_period_has_no_known_end() {
+    let place = Place::new();
+    let turn = ["run", "--once-per", "1s", "tick", "--"];
+    let winner = place.start(&[&turn[..], &["sh", "-c", support::HOLD]].concat());
+    until("the period is over", || place.show("tick")["claims"][0]["held_seconds"].as_f64() > Some(1.0));
+    let (status, text) = place.status([&turn[..], &["true"]].concat());
+    assert!(status == 75 && text.trim().ends_with(" at the earliest"), "{text}");
+    assert_eq!(winner.finish(), 0);
+}
+
+#[test]
 fn a_killed_winner_keeps_its_turn() {
     for on in On::each() {
         let arguments =

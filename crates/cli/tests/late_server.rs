@@ -19,6 +19,17 @@ fn starts_late(place: &Place, server: &Server, arguments: &[&str]) -> (i32, Stri
 }
 
 #[test]
+fn another_database_is_recognised_as_what_it_is() {
+    let (place, postgres) = (Place::new(), Postgres::start());
+    let server = format!("127.0.0.1:{}", postgres.port());
+    for (scheme, product) in [("redis", "Redis"), ("zookeeper", "ZooKeeper")] {
+        let (status, text) = place.status(["-e", &format!("{scheme}://{server}"), "ls"]);
+        assert_eq!(status, 69, "{text}");
+        assert!(text.contains(&format!("{server} answers PostgreSQL, not {product}")), "{text}");
+    }
+}
+
+#[test]
 fn a_wait_begins_when_the_server_is_there() {
     let place = Place::new();
     let redis = Redis::start();

@@ -77,6 +77,8 @@ fn show_has_the_queue_in_order_with_everything() {
     assert!(free.starts_with("x is free: no claims on 'lockkeeper/x' at file://"), "{free}");
     assert!(free.ends_with("/locks (file, queue), namespace 'lockkeeper'\n"), "{free}");
     assert_eq!(json(&place, &["show", "x", "--json"])["claims"], Value::Array(Vec::new()));
+    let pasted = text(&place, &["show", "lockkeeper/x"]);
+    assert_eq!(pasted, free, "the name that was meant, with its namespace once");
 }
 
 #[test]
@@ -175,7 +177,12 @@ fn engines_lists_what_each_can_do() {
     let table = text(&place, &["engines"]);
     assert!(table.contains("memory") && table.contains("file") && table.contains("at once"), "{table}");
     let engines = json(&place, &["engines", "--json"]);
-    let file = engines.as_array().unwrap().iter().find(|engine| engine["schemes"][0] == "file").unwrap();
+    let locks = format!("file://{}", place.path("locks").display());
+    assert_eq!(engines["selected"], serde_json::json!({ "url": locks, "source": "LOCKKEEPER_URL" }));
+    let given = json(&place, &["--engine", "redis://ann:secret@cache", "engines", "--json"]);
+    assert_eq!(given["selected"], serde_json::json!({ "url": "redis://cache", "source": "--engine" }));
+    let file =
+        engines["engines"].as_array().unwrap().iter().find(|engine| engine["schemes"][0] == "file").unwrap();
     assert_eq!(file["in_this_build"], true);
     assert_eq!(file["styles"][0]["fair"], true);
 }
@@ -427,6 +434,8 @@ fn engines_names_the_selected_one() {
     let output = place.lockkeeper(["engines"]).env_remove("LOCKKEEPER_URL").output().unwrap();
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(table.contains("Selected: file://") && table.contains("(the default)"), "{table}");
+    let serving = text(&place, &["--server", "http://localhost:1", "engines"]);
+    assert!(serving.contains("Selected: http://localhost:1 (--server)"), "{serving}");
 }
 
 /// Another client's lock: a plain key.
@@ -483,5 +492,8 @@ fn shells_complete_commands_options_lock_names_engines_and_programs() {
     assert!(completed(&place, &["run", "x", "--", "sle"]).contains(&"sleep".into()));
     std::fs::write(place.path("sleepy.txt"), "").unwrap();
     assert_eq!(completed(&place, &["run", "x", "--", "cat", "sle"]), ["sleepy.txt"]);
+    assert!(completed(&place, &["elect", "ord"]).contains(&"orders/42".into()));
+    assert!(completed(&place, &["elect", "x", "--", "sle"]).contains(&"sleep".into()));
+    assert_eq!(completed(&place, &["elect", "x", "--", "cat", "sle"]), ["sleepy.txt"]);
     assert_eq!(holder.finish(), 0);
 }

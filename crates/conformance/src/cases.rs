@@ -145,6 +145,7 @@ pub(crate) fn all() -> Vec<Case> {
         dropping::a_closed_keeper_frees_everything [];
         loss::an_evicted_hold_is_lost_and_frees_the_lock [];
         loss::releasing_a_lost_guard_harms_nobody [];
+        loss::an_eviction_leaves_the_keepers_other_lock_alone [];
         loss::lost_fires_before_the_next_grant_when_renewals_are_cut [];
         loss::a_claim_that_is_not_renewed_expires [];
         loss::a_late_renewal_does_not_revive [];

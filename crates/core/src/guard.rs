@@ -108,7 +108,9 @@ impl Drop for Hold {
     }
 }
 
-/// The proof that a lock (or several, or some permits) is held. Dropping it releases in the background.
+/// The proof that a lock (or several, or some permits) is held. Dropping it releases in the background. At the end of `main` the
+/// background ends, too, so the drop of the last guard and keeper waits for what was dropped before: up to a second, or the TTL
+/// if that is less. A lock that could not be released by then is free when its TTL is over; [`release`](Self::release) says so.
 ///
 /// It cannot stop your code when the hold is lost; it signals the loss: check [`state`](Self::state) before each step, or run
 /// the work under [`protect`](Self::protect), and send [`token`](Self::token) with every access to what the lock

@@ -105,12 +105,12 @@ impl Telemetry {
         self.0.count(Metric::RenewalFailures, None);
     }
 
-    /// A hold was lost, or its lease ended.
     /// Somebody asks for a claim to be released.
     pub(crate) fn asked(&self, claim: &Claim) {
         tracing::info!(lock = %claim.name, claim = %claim.id, "release requested");
     }
 
+    /// A hold was lost, or its lease ended.
     pub(crate) fn lost(&self, claim: &Claim, reason: LostReason) {
         if reason == LostReason::LeaseEnded {
             tracing::debug!(lock = %claim.name, claim = %claim.id, "lease ended");

@@ -174,9 +174,36 @@ fn locks_are_labels_only_on_request() {
     let values = recorded(Keeper::builder().label_locks(true), async |keeper, _, _| {
         drop(lock(&keeper, "orders/42").await);
     });
-    let key = "lockkeeper_granted_total{engine=memory,style=queue,lock=lockkeeper/orders/42}";
-    assert_eq!(values.at(key), Some(1.0));
+    let of = |name: &str| {
+        values.at(&format!("lockkeeper_{name}{{engine=memory,style=queue,lock=lockkeeper/orders/42}}"))
+    };
+    assert_eq!(of("granted_total"), Some(1.0));
     assert_eq!(values.of("granted_total"), Some(0.0), "the series without a lock stays");
+    for counter in ["lost_total", "near_misses_total", "not_granted_total", "joined_again_total"] {
+        assert_eq!(of(counter), Some(0.0), "an alert on {counter} needs a value from before the first event");
+    }
+    assert_eq!(of("renewal_failures_total"), None, "a round is for all locks");
+}
+
+/// The texts of the events, up to what explains them.
+fn events() -> Vec<&'static str> {
+    let calls = include_str!("../src/telemetry.rs").split("tracing::").skip(1);
+    let macros =
+        calls.filter(|call| ["trace!", "debug!", "info!", "warn!"].iter().any(|m| call.starts_with(m)));
+    let texts = macros.map(|call| {
+        let call = call.split(");").next().unwrap();
+        let text = call[..call.rfind('"').unwrap()].rsplit('"').next().unwrap();
+        text.split(':').next().unwrap()
+    });
+    texts.collect()
+}
+
+#[test]
+fn the_page_has_every_event() {
+    let (page, events) = (document("telemetry.md"), events());
+    assert!(events.len() >= 12 && events.contains(&"lease ended"), "{events:?}");
+    let missing: Vec<_> = events.iter().filter(|event| !page.contains(&format!("| `{event}"))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[test]

@@ -20,7 +20,7 @@ mod locks;
 pub use cancel::Cancel;
 pub use condition::Condition;
 pub use election::{Election, Leaders};
-pub use guard::Guard;
+pub use guard::{Guard, LostSignal};
 pub use locks::{MultiLock, Mutex, RwLock, Semaphore};
 
 use crate::Connect;
@@ -154,6 +154,23 @@ impl Keeper {
     /// As [`Keeper::ask`](crate::Keeper::ask); [`Error::Invalid`] from async code.
     pub fn ask(&self, name: &str, claim: &str, limit: Duration) -> Result<bool> {
         wait_for(self.keeper.ask(name, claim, limit))?
+    }
+
+    /// Whether a guard of this keeper, of any thread, holds the lock.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad name.
+    pub fn holds(&self, name: &str) -> Result<bool> {
+        self.keeper.holds(name)
+    }
+
+    /// Says before anything is claimed whether the engine can keep a hold for this long without its process:
+    /// [`Guard::detach`] refuses the same.
+    ///
+    /// # Errors
+    /// As [`Keeper::check_detach`](crate::Keeper::check_detach).
+    pub fn check_detach(&self, duration: Duration) -> Result<()> {
+        self.keeper.check_detach(duration)
     }
 
     /// What the engine and style can do.

@@ -4,7 +4,7 @@ use lockkeeper_core::Error;
 use lockkeeper_core::engine::{Address, Host};
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -126,17 +126,28 @@ fn verdict(server: &str, product: &str) -> String {
     if server.starts_with('/') {
         return socket_verdict(server, product);
     }
-    let Some(address) = server.to_socket_addrs().ok().and_then(|mut found| found.next()) else {
+    let addresses: Vec<SocketAddr> = server.to_socket_addrs().map(Iterator::collect).unwrap_or_default();
+    verdict_on(&addresses, server, product)
+}
+
+/// What is at the first of a server's addresses that accepts connections: `localhost` has two as a rule.
+fn verdict_on(addresses: &[SocketAddr], server: &str, product: &str) -> String {
+    if addresses.is_empty() {
         return format!("{server} has no address ({product} expected there)");
+    }
+    let mut is_refused = true;
+    let connected = addresses.iter().find_map(|address| {
+        let tried = TcpStream::connect_timeout(address, STEP);
+        is_refused &= matches!(&tried, Err(error) if error.kind() == ErrorKind::ConnectionRefused);
+        tried.ok()
+    });
+    let Some(stream) = connected else {
+        return match is_refused {
+            true => format!("nothing listens on {server} ({product} expected there)"),
+            false => format!("{server} does not accept connections ({product} expected there)"),
+        };
     };
-    let mut stream = match TcpStream::connect_timeout(&address, STEP) {
-        Ok(stream) => stream,
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            return format!("nothing listens on {server} ({product} expected there)");
-        }
-        Err(_) => return format!("{server} does not accept connections ({product} expected there)"),
-    };
-    match protocol(&mut stream) {
+    match protocol(stream) {
         Some("TLS") => format!("{server} speaks TLS ({product} expected there)"),
         Some(found) if !product.contains(found) => format!("{server} answers {found}, not {product}"),
         _ => format!("{server} ({product} expected there)"),
@@ -144,16 +155,20 @@ fn verdict(server: &str, product: &str) -> String {
 }
 
 /// The protocol of a server that speaks first, or answers a plain HTTP request in its own.
-fn protocol(stream: &mut TcpStream) -> Option<&'static str> {
-    stream.set_read_timeout(Some(STEP)).ok()?;
-    stream.set_write_timeout(Some(STEP)).ok()?;
+fn protocol(mut stream: TcpStream) -> Option<&'static str> {
+    limit(&stream)?;
+    let address = stream.peer_addr().ok()?;
     let mut bytes = [0; 64];
     let read = stream.read(&mut bytes).unwrap_or(0);
     let mut reply = bytes[..read].to_vec();
     if reply.is_empty() {
         stream.write_all(b"GET /version HTTP/1.0\r\n\r\n").ok()?;
         // What has come when the time is over is kept.
-        let _ = stream.take(1024).read_to_end(&mut reply);
+        let ended = stream.take(1024).read_to_end(&mut reply).map_err(|error| error.kind());
+        let is_silent = matches!(ended, Err(ErrorKind::WouldBlock | ErrorKind::TimedOut));
+        if reply.is_empty() && !is_silent {
+            return is_postgres(&address).then_some("PostgreSQL");
+        }
     }
     let says = |word: &[u8]| reply.windows(word.len()).any(|part| part == word);
     Some(match &reply[..] {
@@ -166,6 +181,26 @@ fn protocol(stream: &mut TcpStream) -> Option<&'static str> {
         [_, _, 0, 0, 0x0a, ..] | [_, _, 0, 0, 0xff, ..] => "MySQL",
         _ => return None,
     })
+}
+
+/// Bounds every read and write.
+fn limit(stream: &TcpStream) -> Option<()> {
+    stream.set_read_timeout(Some(STEP)).ok()?;
+    stream.set_write_timeout(Some(STEP)).ok()
+}
+
+/// Whether a server that closes the connection on everything else answers the question for TLS as PostgreSQL does: by one
+/// letter.
+fn is_postgres(address: &SocketAddr) -> bool {
+    const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+    let ask = || {
+        let mut stream = TcpStream::connect_timeout(address, STEP).ok()?;
+        limit(&stream)?;
+        stream.write_all(&SSL_REQUEST).ok()?;
+        let mut reply = [0];
+        stream.read_exact(&mut reply).ok().map(|()| reply[0])
+    };
+    matches!(ask(), Some(b'S' | b'N'))
 }
 
 #[cfg(test)]
@@ -203,5 +238,34 @@ mod tests {
         assert_eq!(judged(b"\x4a\0\0\0\x0a8.0.36", b"", "PostgreSQL"), "S answers MySQL, not PostgreSQL");
         assert_eq!(judged(b"", b"\x15\x03\x01", "Redis"), "S speaks TLS (Redis expected there)");
         assert_eq!(judged(b"", b"", "ZooKeeper"), "S (ZooKeeper expected there)");
+    }
+
+    #[test]
+    fn postgres_is_recognised_by_its_answer_to_the_question_for_tls() {
+        for letter in [b"S", b"N"] {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let name = listener.local_addr().unwrap().to_string();
+            std::thread::spawn(move || {
+                for stream in listener.incoming().take(2) {
+                    let (mut stream, mut request) = (stream.unwrap(), [0; 64]);
+                    let read = stream.read(&mut request).unwrap();
+                    if request[..read] == [0, 0, 0, 8, 4, 210, 22, 47] {
+                        stream.write_all(letter).unwrap();
+                    }
+                }
+            });
+            assert_eq!(verdict(&name, "Redis"), format!("{name} answers PostgreSQL, not Redis"));
+        }
+    }
+
+    #[test]
+    fn every_address_of_a_name_is_tried() {
+        let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let http = server(b"", b"HTTP/1.1 400 Bad Request\r\n").parse().unwrap();
+        let judged = verdict_on(&[free(), http], "localhost:6379", "Redis");
+        assert_eq!(judged, "localhost:6379 answers HTTP, not Redis");
+        let judged = verdict_on(&[free(), free()], "localhost:6379", "Redis");
+        assert_eq!(judged, "nothing listens on localhost:6379 (Redis expected there)");
+        assert_eq!(verdict_on(&[], "h:1", "Redis"), "h:1 has no address (Redis expected there)");
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const ASYNC: &[&str] = &[
     include_str!("../../core/src/keeper.rs"),
+    include_str!("../../core/src/acquire.rs"),
     include_str!("../../core/src/mutex.rs"),
     include_str!("../../core/src/rwlock.rs"),
     include_str!("../../core/src/semaphore.rs"),
@@ -27,7 +28,6 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("Keeper", "builder", "`Connect` has the settings"),
     ("Keeper", "owner", "the thread is the owner"),
     ("Guard", "protect", "there is no future to cancel: `lost_within` and `state` say when to stop"),
-    ("Guard", "lost_signal", "there is no task to hand it to: `lost_within` and `state` say when to stop"),
     ("Builder", "build", "`Connect::connect` and `blocking::Keeper::connect_with`"),
 ];
 

@@ -9,7 +9,11 @@ pub(crate) const ENGINE: &str = "file";
 /// The error for a failed call on a path. Full disks and exhausted descriptors may pass; a missing permission or
 /// a wrong kind of file will not.
 pub(crate) fn from_errno(doing: &'static str, path: &Path, errno: Errno) -> Error {
-    let source = format!("{}: {}", path.display(), std::io::Error::from(errno));
+    let mut source = format!("{}: {}", path.display(), std::io::Error::from(errno));
+    if errno == Errno::ACCESS {
+        source += "; if users share this directory, every user must give ?mode=…, such as file:/srv/locks?mode=0770, from its \
+                   first use on";
+    }
     if will_stay(errno) {
         Error::permanent(ENGINE, doing, source)
     } else {
@@ -42,6 +46,10 @@ mod tests {
         let full = from_errno("join the queue", Path::new("/locks"), Errno::NOSPC);
         assert!(full.is_temporary());
         assert!(full.to_string().contains("/locks: No space left"), "{full}");
-        assert!(!from_errno("join the queue", Path::new("/locks"), Errno::ACCESS).is_temporary());
+        let refused = from_errno("join the queue", Path::new("/locks"), Errno::ACCESS);
+        assert!(
+            !refused.is_temporary() && refused.to_string().contains("every user must give ?mode="),
+            "{refused}"
+        );
     }
 }

@@ -43,7 +43,10 @@ const ADVISORY: Abilities =
 pub const POOLED: &[Abilities] = &[POOLED_QUEUE, ROW];
 
 const POOLED_QUEUE: Abilities =
-    Abilities::new(ENGINE, "queue", "postgres://user@host/database?pooler=transaction").queue().ask();
+    Abilities::new(ENGINE, "queue", "postgres://user@host/database?pooler=transaction")
+        .queue()
+        .detach()
+        .ask();
 
 /// How many connections a keeper opens at most to hold locks, or to wait for them, unless the URL says otherwise.
 fn connections(style: &str) -> usize {
@@ -76,4 +79,19 @@ pub async fn connect(mut address: Address, ttl: Duration) -> Result<Arc<dyn Engi
         "advisory" => Arc::new(RaceEngine(held::open::<advisory::Advisory>(settings).await?)),
         _ => Arc::new(QueueEngine(queue::TableQueue::open(settings).await?)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn behind_a_pooler_a_style_lacks_its_messages_and_nothing_else() {
+        for pooled in POOLED {
+            let style = STYLES.iter().find(|style| style.style == pooled.style).expect("a style");
+            let mut expected = *style;
+            (expected.push, expected.url) = (false, pooled.url);
+            assert_eq!(*pooled, expected);
+        }
+    }
 }

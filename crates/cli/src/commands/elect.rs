@@ -37,7 +37,7 @@ const READER_EVERY: Duration = Duration::from_millis(500);
 #[command(override_usage = USAGE, after_help = format!("{EXAMPLES}\n\n{}", exit::HELP))]
 pub(crate) struct Elect {
     /// Name of the election; the leader holds the lock of this name
-    #[arg(value_name = "NAME", add = ArgValueCompleter::new(complete::names))]
+    #[arg(value_name = "NAME", add = ArgValueCompleter::new(complete::names_or_command))]
     name: String,
 
     /// Print who leads, then a line whenever that changes; do not campaign
@@ -73,7 +73,7 @@ pub(crate) struct Elect {
     holder: Option<String>,
 
     /// The command and its arguments
-    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND", add = ArgValueCompleter::new(complete::names_or_command))]
     command: Vec<OsString>,
 }
 

@@ -31,6 +31,45 @@ struct Entry {
     styles: Vec<Abilities>,
 }
 
+/// All of it in JSON.
+#[derive(Serialize)]
+struct Everything {
+    selected: Selected,
+    engines: Vec<Entry>,
+}
+
+/// The engine, or server, that a command with these options uses.
+#[derive(Serialize)]
+struct Selected {
+    url: String,
+    /// The option or variable that names it; none for the default.
+    source: Option<&'static str>,
+}
+
+impl Selected {
+    fn by(options: &EngineOptions) -> Result<Self, Failure> {
+        let names = match (options.server()?, &options.engine) {
+            (Some(_), _) => Some(("--server", "LOCKKEEPER_SERVER")),
+            (None, Some(_)) => Some(("--engine", "LOCKKEEPER_URL")),
+            (None, None) => None,
+        };
+        let source = names.map(|(option, variable)| {
+            // An option wins over its variable.
+            let is_option = |word: String| {
+                word == option
+                    || word.starts_with(&format!("{option}="))
+                    || (option == "--engine" && is_short(&word))
+            };
+            if std::env::args().skip(1).any(is_option) { option } else { variable }
+        });
+        Ok(Self { url: location::of(options)?, source })
+    }
+}
+
+fn is_short(word: &str) -> bool {
+    word.starts_with("-e")
+}
+
 impl From<EngineInfo> for Entry {
     fn from(info: EngineInfo) -> Self {
         let EngineInfo { schemes, feature, styles, .. } = info;
@@ -43,11 +82,13 @@ impl Engines {
     pub(crate) fn run(self, options: &EngineOptions) -> Outcome {
         let entries: Vec<Entry> = lockkeeper::engines().into_iter().map(Entry::from).collect();
         if self.json {
-            output::print_json(&entries)?
+            output::print_json(&Everything { selected: Selected::by(options)?, engines: entries })?
         } else if self.markdown {
             output::print(&markdown(&entries))?
         } else {
-            output::print(&(table(&entries, width(self.wide)) + &selected(options)?))?
+            let Selected { url, source } = Selected::by(options)?;
+            let table = table(&entries, width(self.wide));
+            output::print(&format!("{table}\nSelected: {url} ({})\n", source.unwrap_or("the default")))?
         };
         Ok(SUCCESS)
     }
@@ -80,12 +121,6 @@ fn table(entries: &[Entry], width: Option<usize>) -> String {
         ]);
     }
     layout(&COLUMNS, rows, width)
-}
-
-/// The engine that a command without --engine uses now.
-fn selected(options: &EngineOptions) -> Result<String, Failure> {
-    let from = if options.engine.is_some() { "given by --engine or LOCKKEEPER_URL" } else { "the default" };
-    Ok(format!("\nSelected: {} ({from})\n", location::of(options)?))
 }
 
 /// The columns of the table in the README, which is to be narrower than a page: the rest is the same for nearly all.

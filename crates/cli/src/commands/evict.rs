@@ -2,11 +2,10 @@
 
 use crate::arguments::EngineOptions;
 use crate::commands::show;
-use crate::complete;
 use crate::exit::{Failure, NOTHING_DONE, Outcome, SUCCESS};
-use crate::location;
 use crate::output::{self, warn};
 use crate::table::{brief, printable, width};
+use crate::{complete, location, waiting};
 use clap::Args;
 use clap_complete::ArgValueCompleter;
 use futures_util::future::join_all;
@@ -75,10 +74,12 @@ impl Evict {
         };
         output::print(&show::list(&lock, &victims, width(false)))?;
         if self.ask {
+            refuse_to_ask_strangers(&victims)?;
             victims = self.ask_all(&keeper, &lock.name, victims).await?;
             if victims.is_empty() || !self.then_force {
+                let ttl = keeper.ttl();
                 keeper.close().await;
-                return if victims.is_empty() { Ok(SUCCESS) } else { Err(self.still_there(&victims)) };
+                return if victims.is_empty() { Ok(SUCCESS) } else { Err(self.still_there(&victims, ttl)) };
             }
         }
         if keeper.abilities().evict_ends_others {
@@ -118,12 +119,20 @@ impl Evict {
         Ok(left)
     }
 
-    fn still_there(&self, left: &[ClaimView]) -> Failure {
+    /// The owners' TTL is not known: it is this one's, as a rule, and more than what is left of it.
+    fn still_there(&self, left: &[ClaimView], ttl: Duration) -> Failure {
         let who: Vec<String> = left.iter().map(|claim| printable(&claim.holder.to_string())).collect();
         let (who, wait) = (who.join(", "), brief(self.wait));
+        let ttl = left.iter().filter_map(|claim| claim.ttl_left).fold(ttl, Duration::max);
+        let unaware = match ttl / 3 {
+            every if self.wait < every => format!(", and may not know yet: it renews every {}", brief(every)),
+            _ => String::new(),
+        };
         Failure::new(
             NOTHING_DONE,
-            format!("asked, and still there after {wait}: {who}; wait longer (--wait), or add --then-force"),
+            format!(
+                "asked, and still there after {wait}: {who}{unaware}; wait longer (--wait), or add --then-force"
+            ),
         )
     }
 
@@ -144,6 +153,17 @@ impl Evict {
             }
         }
     }
+}
+
+/// Before anybody is asked: an owner that lets go in vain has lost its place.
+fn refuse_to_ask_strangers(victims: &[ClaimView]) -> Result<(), Failure> {
+    let Some(stranger) = victims.iter().find(|victim| victim.foreign) else { return Ok(()) };
+    Err(Failure::usage(format!(
+        "cannot ask {}: another client made the claim {}, and does not listen; nobody was asked. End it there, or evict it \
+         without --ask",
+        printable(&waiting::who(stranger)),
+        printable(&stranger.id)
+    )))
 }
 
 /// Why no claim was chosen.
@@ -181,6 +201,14 @@ mod tests {
             ttl_left: None,
             foreign: false,
         }
+    }
+
+    #[test]
+    fn nobody_is_asked_if_one_of_them_does_not_listen() {
+        let stranger = ClaimView { foreign: true, ..claim("bb") };
+        assert!(refuse_to_ask_strangers(&[claim("aa"), claim("cc")]).is_ok());
+        let refused = refuse_to_ask_strangers(&[claim("aa"), stranger]).unwrap_err().to_string();
+        assert!(refused.contains("another client made the claim bb") && refused.contains("nobody was asked"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::arguments::EngineOptions;
 use crate::exit::{Outcome, SUCCESS};
-use crate::table::{Column, brief, layout, or_dash, printable, standing_for, width};
+use crate::table::{Column, brief, layout, or_dash, printable, standing_for, width, wrap};
 use crate::waiting::held_by;
 use crate::{complete, json, location, output};
 use clap::Args;
@@ -42,7 +42,8 @@ impl Ls {
         if self.json {
             output::print_json(&json::Lock::list(&keeper, &locks))?
         } else {
-            let mut text = list(&locks, width(self.wide)) + &circles(&locks);
+            let columns = width(self.wide);
+            let mut text = list(&locks, columns) + &circles(&locks, columns);
             // For people only: a program counts the lines.
             if locks.is_empty() && std::io::stdout().is_terminal() {
                 text += &nothing(&location::describe(options, &keeper)?);
@@ -60,16 +61,17 @@ pub(crate) fn nothing(place: &str) -> String {
 }
 
 /// The processes that wait for each other, if there are any; of fair styles only, for the others show no waiters.
-pub(crate) fn circles(locks: &[LockView]) -> String {
-    describe(deadlocks(locks))
+pub(crate) fn circles(locks: &[LockView], width: Option<usize>) -> String {
+    describe(deadlocks(locks), width)
 }
 
-pub(crate) fn describe(circles: Vec<Vec<Waits<'_>>>) -> String {
+pub(crate) fn describe(circles: Vec<Vec<Waits<'_>>>, width: Option<usize>) -> String {
     let mut text = String::new();
     for circle in circles {
-        text += "\ndeadlock? These wait for each other (end one, or evict a claim):\n";
+        text.push('\n');
+        text += &wrap("deadlock? These wait for each other (end one, or evict a claim):", width);
         for wait in circle {
-            text += &format!("  {}\n", printable(&wait.to_string()));
+            text += &wrap(&format!("  {}", printable(&wait.to_string())), width);
         }
     }
     text
@@ -128,9 +130,16 @@ mod tests {
         };
         let a = LockView::from_queue("a", vec![claim(1), claim(2)]);
         let b = LockView::from_queue("b", vec![claim(2), claim(1)]);
-        assert_eq!(circles(std::slice::from_ref(&a)), "");
-        let text = circles(&[a, b]);
+        assert_eq!(circles(std::slice::from_ref(&a), None), "");
+        let locks = [a, b];
+        let text = circles(&locks, None);
         assert!(text.contains("job (app, pid 1) waits for b behind job (app, pid 2)"), "{text}");
         assert!(text.contains("job (app, pid 2) waits for a behind job (app, pid 1)"), "{text}");
+        for width in [80, 50, 20] {
+            let narrow = circles(&locks, Some(width));
+            assert!(narrow.lines().all(|line| line.chars().count() <= width), "{narrow}");
+            let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            assert_eq!(words(&narrow), words(&text), "everything is there");
+        }
     }
 }

@@ -78,7 +78,7 @@ pub(crate) struct Run {
     on_ask: OnAsk,
 
     /// Run at most once in DURATION on all machines that share the engine: do not wait, and keep the lock until DURATION is over
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "wait")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with_all = ["wait", "read", "permits"])]
     once_per: Option<Duration>,
 
     /// With --once-per: free the lock at once if the command fails, so that another call may try
@@ -119,6 +119,17 @@ pub(crate) fn parse_permits(text: &str) -> Result<Demand, String> {
     match text.parse() {
         Ok(demand @ Demand::Permits { .. }) => Ok(demand),
         _ => Err("expected K/N, such as 1/4: K of N permits, K at least 1 and at most N".into()),
+    }
+}
+
+/// The word of a command line; a URL that may have a password stands for itself.
+fn without_secret(word: String) -> String {
+    if !(word.contains("://") && word.contains('@')) {
+        return word;
+    }
+    match word.split_once('=').filter(|(option, _)| option.starts_with("--")) {
+        Some((option, _)) => format!("{option}=URL"),
+        None => "URL".into(),
     }
 }
 
@@ -188,11 +199,10 @@ impl Run {
     fn no_command(&self) -> Failure {
         let suggested = match self.names.get(1) {
             Some(second) => {
-                let mut words: Vec<String> =
-                    std::env::args().skip(1).skip_while(|word| word != "run").collect();
-                let at =
-                    words.iter().skip(1).position(|word| word == second).map_or(words.len(), |at| at + 1);
-                words.insert(at, "--".into());
+                let mut words: Vec<String> = std::env::args().skip(1).map(without_secret).collect();
+                let run = words.iter().position(|word| word == "run").unwrap_or_default();
+                let second = words.iter().skip(run + 1).position(|word| word == second);
+                words.insert(second.map_or(words.len(), |at| run + 1 + at), "--".into());
                 words.join(" ")
             }
             None => format!("run {} -- COMMAND", self.names.join(" ")),
@@ -220,7 +230,7 @@ impl Run {
         };
         let Some(guard) = guard else {
             if let Some(period) = self.once_per {
-                let next = signals.unless_ended(CLOSE_LIMIT, self.next_turn(keeper)).await.flatten();
+                let next = signals.unless_ended(CLOSE_LIMIT, self.next_turn(keeper, period)).await.flatten();
                 return Err(self.turn_is_taken(period, next));
             }
             let holders = signals.unless_ended(CLOSE_LIMIT, self.holders(keeper)).await;
@@ -263,19 +273,27 @@ impl Run {
         Failure::new(self.conflict_exit_code, format!("did not acquire the lock {names}{within}{holders}"))
     }
 
-    fn turn_is_taken(&self, period: Duration, next: Option<Duration>) -> Failure {
+    fn turn_is_taken(&self, period: Duration, next: Option<(Duration, bool)>) -> Failure {
         let (names, period) = (self.names.join(", "), brief(period));
-        let next = next.map(|next| format!("; the next turn comes in {}", brief(next))).unwrap_or_default();
+        let next = next.map(|(next, is_least)| {
+            let least = if is_least { " at the earliest" } else { "" };
+            format!("; the next turn comes in {}{least}", brief(next))
+        });
+        let next = next.unwrap_or_default();
         let message = format!("{names} already ran, or still runs, in this period of {period}{next}");
         Failure::new(self.conflict_exit_code, message)
     }
 
-    /// How long the present turn lasts at least.
-    async fn next_turn(&self, keeper: &Keeper) -> Option<Duration> {
+    /// How long the present turn lasts, and whether that is only the least: a command that outlasts the period is renewed.
+    async fn next_turn(&self, keeper: &Keeper, period: Duration) -> Option<(Duration, bool)> {
         let mut next = None;
         for name in &self.names {
-            let lock = waiting::find(keeper, name).await;
-            next = next.max(lock.and_then(|lock| lock.holders().filter_map(|claim| claim.ttl_left).max()));
+            let Some(lock) = waiting::find(keeper, name).await else { continue };
+            let turns = lock.holders().filter_map(|claim| {
+                let is_over = claim.held_for.or(claim.age).is_some_and(|held| held >= period);
+                Some((claim.ttl_left?, is_over))
+            });
+            next = next.max(turns.max());
         }
         next
     }

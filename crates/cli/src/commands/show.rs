@@ -48,7 +48,8 @@ impl Show {
             let place = location::describe(options, &keeper)?;
             output::print(&format!("{} is free: no claims on '{full_name}' at {place}\n", lock.name))?;
         } else {
-            output::print(&(queue(&lock, width(self.wide)) + &ls::describe(circles)))?;
+            let columns = width(self.wide);
+            output::print(&(queue(&lock, columns) + &ls::describe(circles, columns)))?;
         }
         keeper.close().await;
         Ok(SUCCESS)

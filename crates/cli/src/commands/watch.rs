@@ -105,7 +105,7 @@ fn picture(mut locks: Vec<LockView>, place: &str) -> String {
         let held = lock.holders().filter_map(|claim| claim.standing_for().or(claim.age)).max();
         (Reverse((ls::oldest_wait(lock), lock.waiters().count(), held)), lock.name.clone())
     });
-    let circles: Vec<String> = ls::circles(&locks).lines().map(str::to_owned).collect();
+    let circles: Vec<String> = ls::circles(&locks, columns).lines().map(str::to_owned).collect();
     let circles = &circles[..circles.len().min(height / 2)];
     // The heading and the line that counts the rest; the last line of the screen stays empty.
     let room = height.saturating_sub(3 + circles.len()).max(1);

@@ -36,6 +36,23 @@ pub(super) async fn releasing_a_lost_guard_harms_nobody(bench: Bench) {
     next.release().await.expect("its hold was not touched");
 }
 
+pub(super) async fn an_eviction_leaves_the_keepers_other_lock_alone(bench: Bench) {
+    let (keeper, operator) =
+        (bench.keeper_with(bench.short_ttl()).await, bench.keeper_with(bench.long_ttl()).await);
+    let evicted = soon_held(keeper.mutex("evicted").lock()).await;
+    let other = soon_held(keeper.mutex("other").lock()).await;
+    evict_holder(&bench, &operator, "evicted").await;
+    soon("the lost signal", evicted.lost()).await;
+    if bench.abilities().evict_ends_others {
+        soon("the loss of the other one, as is said before", other.lost()).await;
+        return;
+    }
+    soon("renewals", tokio::time::sleep(bench.short_ttl() * 2)).await;
+    assert_ne!(other.state(), State::Lost, "in doubt perhaps, where servers fail, but ours");
+    assert!(operator.mutex("other").try_lock().await.expect("an answer").is_none());
+    other.release().await.expect("its hold was not touched");
+}
+
 pub(super) async fn lost_fires_before_the_next_grant_when_renewals_are_cut(bench: Bench) {
     let (keeper, engine) = bench.faulty(bench.short_ttl()).await;
     let guard = soon_held(keeper.mutex("cut").lock()).await;

@@ -3,7 +3,9 @@
 use crate::engine::Abilities;
 use crate::name::LockName;
 use metrics::{Gauge, Key, KeyName, Label, Level, Metadata, Recorder, Unit, with_recorder};
+use std::collections::HashSet;
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// A metric, by its place in the table.
@@ -73,12 +75,17 @@ const TABLE: [(Metric, Kind, &str, &str); 11] = [
 
 const METADATA: Metadata<'static> = Metadata::new("lockkeeper", Level::INFO, Some("lockkeeper"));
 
+/// How many names are remembered as registered; what is forgotten is registered once more, which changes nothing.
+const MOST_NAMES: usize = 10_000;
+
 /// The keys of one keeper's metrics, made once. Which recorder gets them is looked up at each event, so that one that is
 /// installed after the keeper has started is found.
 #[derive(Debug)]
 pub(super) struct Metrics {
     keys: Vec<Key>,
     labels_locks: bool,
+    /// The locks whose counters are registered, if they are labelled.
+    registered: Mutex<HashSet<String>>,
 }
 
 impl Metrics {
@@ -101,7 +108,7 @@ impl Metrics {
                 }
             }
         });
-        Self { keys, labels_locks }
+        Self { keys, labels_locks, registered: Mutex::default() }
     }
 
     pub(super) fn count(&self, metric: Metric, lock: Option<&str>) {
@@ -114,11 +121,36 @@ impl Metrics {
         });
     }
 
-    /// Counts one more in a gauge until the result is dropped.
+    /// Counts one more in a gauge until the result is dropped. Every wait and every hold begins here, so the lock's counters
+    /// are there before their first event.
     pub(super) fn one_more(&self, metric: Metric, lock: &str) -> OneMore {
+        self.register(lock);
         let gauge = self.with(metric, Some(lock), |recorder, key| recorder.register_gauge(key, &METADATA));
         gauge.increment(1.0);
         OneMore(gauge)
+    }
+
+    /// Registers the labelled counters of a lock as zero.
+    fn register(&self, lock: &str) {
+        if !self.labels_locks {
+            return;
+        }
+        let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
+        if registered.contains(lock) {
+            return;
+        }
+        if registered.len() >= MOST_NAMES {
+            registered.clear();
+        }
+        registered.insert(lock.to_owned());
+        drop(registered);
+        // A round of renewals is for all locks of a keeper, so its failures have no lock.
+        let counters = TABLE.iter().filter(|(_, kind, ..)| matches!(kind, Kind::Counter));
+        for (metric, ..) in counters.filter(|(metric, ..)| *metric != RenewalFailures) {
+            self.with(*metric, Some(lock), |recorder, key| {
+                recorder.register_counter(key, &METADATA).increment(0);
+            });
+        }
     }
 
     fn with<T>(&self, metric: Metric, lock: Option<&str>, then: impl FnOnce(&dyn Recorder, &Key) -> T) -> T {

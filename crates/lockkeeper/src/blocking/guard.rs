@@ -2,9 +2,12 @@
 
 use super::wait_for;
 use lockkeeper_core::{Error, Handle, Result, State, Token};
+use std::fmt;
+use std::pin::Pin;
 use std::time::Duration;
 
-/// The proof that a lock is held; see [`lockkeeper::Guard`](crate::Guard). Dropping it releases in the background.
+/// The proof that a lock is held; see [`lockkeeper::Guard`](crate::Guard). Dropping it releases in the background; the drop of
+/// the last guard and keeper waits up to a second for that, so that a guard dropped at the end of `main` frees its lock.
 #[derive(Debug)]
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct Guard(pub(super) crate::Guard);
@@ -73,6 +76,23 @@ impl Guard {
         wait_for(async { tokio::time::timeout(limit, self.0.lost()).await.ok() })
     }
 
+    /// Like [`lost`](Self::lost), without borrowing the guard: for a thread that watches it while others use and release it.
+    ///
+    /// ```
+    /// # use lockkeeper::blocking::Keeper;
+    /// # fn main() -> lockkeeper::Result<()> {
+    /// let keeper = Keeper::connect("memory:")?;
+    /// let guard = keeper.mutex("report").lock()?;
+    /// let signal = guard.lost_signal();
+    /// let watching = std::thread::spawn(move || signal.wait());
+    /// keeper.close()?;
+    /// assert!(watching.join().expect("the thread ended")?.is_lost());
+    /// # Ok(()) }
+    /// ```
+    pub fn lost_signal(&self) -> LostSignal {
+        LostSignal(Box::pin(self.0.lost_signal()))
+    }
+
     /// Waits until somebody asks for this hold to be released; see
     /// [`Guard::release_requested`](crate::Guard::release_requested).
     ///
@@ -124,5 +144,26 @@ impl Guard {
     /// As [`Guard::release`](crate::Guard::release).
     pub fn release(self) -> Result<()> {
         wait_for(self.0.release())?
+    }
+}
+
+/// The loss of a hold, for a thread that does not have its guard; see [`Guard::lost_signal`]. After a release it comes, too, at
+/// the latest when the last renewal's time is over.
+#[must_use = "nothing is noticed until it is waited for"]
+pub struct LostSignal(Pin<Box<dyn Future<Output = Error> + Send>>);
+
+impl LostSignal {
+    /// Waits until the hold is lost; the reason.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] from async code.
+    pub fn wait(self) -> Result<Error> {
+        wait_for(self.0)
+    }
+}
+
+impl fmt::Debug for LostSignal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LostSignal")
     }
 }
