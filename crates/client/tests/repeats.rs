@@ -201,8 +201,8 @@ async fn late_copies_of_tries_take_nothing_while_another_hold_is_kept() {
                             let _ = guard.release().await;
                         }
                         Ok(None) => busy += 1,
-                        // Its reply was lost too often.
-                        Err(error) => assert!(error.is_temporary(), "{error}"),
+                        // Its reply was lost too often, or came too late.
+                        Err(error) => assert!(error.is_temporary() || error.is_lost(), "{error}"),
                     }
                     if hold.state() == lockkeeper_core::State::Lost {
                         hold = kept().await;

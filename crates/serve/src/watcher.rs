@@ -410,9 +410,8 @@ mod tests {
         assert_eq!(happened(), [("holds", "z".to_owned())]);
         let full: Vec<LockView> = (0..LOCKS).map(|number| lock(number.to_string())).collect();
         watcher.changes(&full);
-        // The channel keeps the last thousand, among which a departure would be the first that is told.
+        // The channel has no room for all of it, so the history shows whether it was taken for a departure.
         assert!(watcher.history("z").is_empty());
-        while events.try_recv().is_ok() {}
         watcher.changes(&full[1..]);
         assert_eq!(watcher.history("0").len(), 1);
     }

@@ -122,7 +122,8 @@ async fn a_lock_shows_the_deadlocks_that_the_token_may_see() {
             let shown = caller.get(&format!("/v1/locks/{name}")).await;
             shown.body["deadlocks"].as_array().unwrap_or_else(|| panic!("{shown:?}")).clone()
         };
-        let circle = &deadlocks(&ops, "a/1").await[0];
+        let circles = deadlocks(&ops, "a/1").await;
+        let circle = &circles[0];
         assert_eq!(circle.as_array().unwrap().len(), 2, "{circle}");
         assert!(circle.to_string().contains("\"waits_for_lock\":\"b/2\""), "{circle}");
         assert!(deadlocks(&ops, "a/3").await.is_empty(), "nobody waits for it");

@@ -140,16 +140,16 @@ try {
   await page.screenshot({ path: join(pictures, 'page-graph.png') });
 
   // With many who wait for permits, each behind several, it is drawn at once.
-  const crowd = Array.from({ length: 30 }, (_, at) => at);
+  const many = Array.from({ length: 30 }, (_, at) => at);
   const permit = { mode: { permits: 1, of: 3 } };
   const sessions = [];
-  for (const at of crowd) {
-    sessions.push(await locks.session('crowd', `host-${at}`, at));
-    const held = locks.hold(sessions[at], 'crowd', permit);
+  for (const at of many) {
+    sessions.push(await locks.session('pool', `host-${at}`, at));
+    const held = locks.hold(sessions[at], 'pool', permit);
     if (at < 3) assert.equal((await held).status, 201);
     else waiting.push(held);
   }
-  const last = page.locator('li').filter({ hasText: 'crowd (host-29, pid 29) waits for crowd behind' });
+  const last = page.locator('li').filter({ hasText: 'pool (host-29, pid 29) waits for pool behind' });
   await last.first().waitFor();
   for (const session of sessions) await fetch(`${url}/v1/sessions/${session}`, { method: 'DELETE' });
   await last.first().waitFor({ state: 'detached' });
