@@ -140,7 +140,7 @@ try {
   await page.screenshot({ path: join(pictures, 'page-graph.png') });
 
   // With many who wait for permits, each behind several, it is drawn at once.
-  const many = Array.from({ length: 30 }, (_, at) => at);
+  const many = Array.from({ length: 45 }, (_, at) => at);
   const permit = { mode: { permits: 1, of: 3 } };
   const sessions = [];
   for (const at of many) {
@@ -149,7 +149,7 @@ try {
     if (at < 3) assert.equal((await held).status, 201);
     else waiting.push(held);
   }
-  const last = page.locator('li').filter({ hasText: 'pool (host-29, pid 29) waits for pool behind' });
+  const last = page.locator('li').filter({ hasText: 'pool (host-44, pid 44) waits for pool behind' });
   await last.first().waitFor();
   for (const session of sessions) await fetch(`${url}/v1/sessions/${session}`, { method: 'DELETE' });
   await last.first().waitFor({ state: 'detached' });
