@@ -9,7 +9,8 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
-use support::{LIMIT, Place};
+use std::time::{Duration, Instant};
+use support::{Held, LIMIT, Place};
 
 struct Server {
     child: Child,
@@ -38,8 +39,12 @@ impl Server {
         stream
     }
 
-    fn end(mut self) -> i32 {
+    fn term(&self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+    }
+
+    fn end(mut self) -> i32 {
+        self.term();
         self.child.wait().unwrap().code().unwrap()
     }
 }
@@ -217,30 +222,122 @@ fn draining_waits_for_what_is_held() {
     let session = field(&ask("POST /v1/sessions|{\"ttl\": \"30s\"}"), "session");
     let hold = format!("POST /v1/holds|{{\"session\": \"{session}\", \"names\": [\"a\"]}}");
     let hold = field(&ask(&hold), "hold");
-    // Connections that are open when it is to end are served on; new ones are not accepted.
-    let address = server.url.trim_start_matches("http://");
-    let [refused, shown, released, ready] = [(); 4].map(|()| TcpStream::connect(address).unwrap());
-    assert!(!ends(&ready));
-    kill_process(Pid::from_child(&server.child), Signal::TERM).unwrap();
-    support::until("the end has begun", || ends(&ready));
-    let refused = reply(refused, "POST /v1/sessions|{}");
-    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("\r\nretry-after: "), "{refused}");
-    assert_eq!(field(&reply(shown, &format!("GET /v1/holds/{hold}")), "state"), "held");
+    assert!(ask("GET /readyz").starts_with("HTTP/1.1 200"));
+    server.term();
+    // Each request comes over a connection that is opened after the signal.
+    support::until("the end has begun", || ask("GET /readyz").starts_with("HTTP/1.1 503"));
+    for request in [
+        "POST /v1/sessions|{}".to_owned(),
+        format!("POST /v1/holds|{{\"session\": \"{session}\", \"names\": [\"b\"]}}"),
+    ] {
+        let refused = ask(&request);
+        assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("\r\nretry-after: "), "{refused}");
+    }
+    let beat = ask(&format!("POST /v1/sessions/{session}/heartbeat"));
+    assert!(beat.starts_with("HTTP/1.1 200"), "{beat}");
+    assert_eq!(field(&ask(&format!("GET /v1/holds/{hold}")), "state"), "held");
     assert!(server.child.try_wait().unwrap().is_none());
-    assert!(reply(released, &format!("DELETE /v1/holds/{hold}")).starts_with("HTTP/1.1 204"));
+    assert!(ask(&format!("DELETE /v1/holds/{hold}")).starts_with("HTTP/1.1 204"));
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
 }
 
-/// Whether the server says, on a connection that stays open, that it takes nothing new.
-fn ends(mut stream: &TcpStream) -> bool {
-    stream.write_all(b"HEAD /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    let mut head = String::new();
-    while !head.ends_with("\r\n\r\n") {
-        let mut byte = [0];
-        stream.read_exact(&mut byte).unwrap();
-        head.push(char::from(byte[0]));
+#[test]
+fn a_second_signal_ends_the_drain_when_the_given_deadlines_are_over() {
+    let place = Place::new();
+    let mut server = Server::start(&place, &["--drain", "--ttl", "2s"]);
+    let address = server.url.trim_start_matches("http://").to_owned();
+    let ask = |request: &str| reply(TcpStream::connect(&address).unwrap(), request);
+    let session = field(&ask("POST /v1/sessions|{\"ttl\": \"1h\"}"), "session");
+    let hold = format!("POST /v1/holds|{{\"session\": \"{session}\", \"names\": [\"a\"]}}");
+    let hold = field(&ask(&hold), "hold");
+    server.term();
+    support::until("the end has begun", || ask("GET /readyz").starts_with("HTTP/1.1 503"));
+    // The drain alone would keep it for an hour.
+    let sent = Instant::now();
+    let shown = ask(&format!("GET /v1/holds/{hold}"));
+    let shown: Value = serde_json::from_str(shown.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let trusted = Duration::from_millis(shown["valid_for_ms"].as_u64().unwrap());
+    server.term();
+    assert_eq!(support::wait(&mut server.child).code(), Some(0));
+    assert!(sent.elapsed() >= trusted, "ended after {:?}, trusted for {trusted:?}", sent.elapsed());
+    place.assert_empty();
+}
+
+#[test]
+fn a_server_that_is_open_to_the_network_says_so_and_goes_by_no_other_name() {
+    let place = Place::new();
+    let mut command = place.lockkeeper(["serve", "--listen", "0.0.0.0:0", "--insecure"]);
+    let mut server = Server::with(command.stderr(Stdio::piped()));
+    let port = server.url.rsplit_once(':').unwrap().1.to_owned();
+    let stranger = "GET /v1/locks HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
+    let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+    stream.write_all(stranger.as_bytes()).unwrap();
+    let mut refused = String::new();
+    stream.read_to_string(&mut refused).unwrap();
+    assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("bad_host"), "{refused}");
+    let mut said = server.child.stderr.take().unwrap();
+    assert_eq!(server.end(), 0);
+    let mut warning = String::new();
+    said.read_to_string(&mut warning).unwrap();
+    assert_eq!(warning.lines().count(), 1, "{warning}");
+    assert!(warning.contains("--insecure: 0.0.0.0:0 can be reached by other machines"), "{warning}");
+}
+
+#[test]
+fn watch_and_evict_work_through_a_server() {
+    let place = Place::new();
+    let server = Server::start(&place, &[]);
+    let elsewhere = Place::new();
+    let words = ["watch", "job", "--every", "20ms", "--server", &server.url];
+    let mut watch = Held::start(elsewhere.lockkeeper(words));
+    let held = elsewhere.hold(&["job/1", "--server", &server.url, "--holder", "ann"]);
+    let line = watch.line();
+    assert!(line.contains(" holds job/1 who=\"ann\""), "{line}");
+    let evict = ["evict", "job/1", "--yes", "--server", &server.url];
+    assert_eq!(elsewhere.status(evict).0, 0);
+    let line = watch.line();
+    assert!(line.contains(" job/1 who=\"ann\"") && !line.contains(" holds "), "{line}");
+    assert_eq!(elsewhere.status(evict).0, 1, "nobody is left to evict");
+    place.assert_empty();
+    drop(held);
+}
+
+#[test]
+fn the_log_of_requests_has_neither_tokens_nor_names() {
+    let place = Place::new();
+    let new = String::from_utf8(place.output(["serve", "--new-token", "ci"]).stdout).unwrap();
+    let line = between(&(new.clone() + ";"), "file: ", "*").to_owned() + "*\n";
+    std::fs::write(place.path("tokens"), line).unwrap();
+    let token = between(&new.replace('\n', ";\n"), "token: ", ";").to_owned();
+    let mut command = place.lockkeeper(["serve", "--tokens", "tokens", "--verbose"]);
+    // The library's own events name the locks, in every program.
+    command.env("RUST_LOG", "debug,lockkeeper_core=info").stderr(Stdio::piped());
+    let mut server = Server::with(&mut command);
+    let said = server.child.stderr.take().unwrap();
+    let reading = std::thread::spawn(move || std::io::read_to_string(said).unwrap());
+    let address = server.url.trim_start_matches("http://").to_owned();
+    let ask = |request: &str, body: &str| {
+        let head = "Host: localhost\r\nConnection: close\r\nContent-Type: application/json";
+        let head = format!("{head}\r\nAuthorization: Bearer {token}\r\nIdempotency-Key: the-key");
+        let mut stream = TcpStream::connect(&address).unwrap();
+        let length = body.len();
+        write!(stream, "{request} HTTP/1.1\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    };
+    let session = field(&ask("POST /v1/sessions", "{\"ttl\": \"30s\", \"holder\": \"somebody\"}"), "session");
+    let hold = format!("{{\"session\": \"{session}\", \"names\": [\"payroll/of-ann\"]}}");
+    let hold = field(&ask("POST /v1/holds", &hold), "hold");
+    let released = ask(&format!("DELETE /v1/holds/{hold}"), "");
+    assert!(released.starts_with("HTTP/1.1 204"), "{released}");
+    assert!(ask("GET /v1/locks?prefix=payroll", "").starts_with("HTTP/1.1 200"));
+    assert_eq!(server.end(), 0);
+    let log = reading.join().unwrap();
+    assert!(log.contains("/v1/holds/{hold}") && log.contains("status=204"), "requests are logged: {log}");
+    for secret in [&*token, "payroll", "somebody", "the-key", &*session, &*hold] {
+        assert!(!log.contains(secret), "{secret}: {log}");
     }
-    head.starts_with("HTTP/1.1 503")
 }
 
 #[test]

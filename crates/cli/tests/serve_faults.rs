@@ -205,3 +205,54 @@ fn histories_hold_while_servers_are_paused_and_killed_and_clients_fall_silent() 
         String::from_utf8(listed.stdout).unwrap().trim() == "[]"
     });
 }
+
+/// What the server replies to a request without a body.
+fn get(server: SocketAddr, path: &str) -> Value {
+    let mut stream = TcpStream::connect(server).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    serde_json::from_str(reply.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
+#[test]
+fn two_servers_on_one_engine_grant_in_the_order_of_the_requests() {
+    const WAITERS: usize = 6;
+    let (redis, place) = (Redis::start(), Place::new());
+    let url = format!("redis://127.0.0.1:{}", redis.port());
+    let servers = [(); 2].map(|()| Server::start(&place, &url, "127.0.0.1:0"));
+    let addresses = [servers[0].address, servers[1].address];
+    let session = |server| post(server, "/v1/sessions", &json!({"ttl": "60s"}))["session"].clone();
+    let first = session(addresses[0]);
+    let held = post(addresses[0], "/v1/holds", &json!({"session": first, "names": ["a"]}));
+    assert!(held["hold"].is_string(), "{held}");
+    let (order, granted) = std::sync::mpsc::channel();
+    let waiting: Vec<_> = (0..WAITERS)
+        .map(|at| {
+            let (server, order) = (addresses[(at + 1) % 2], order.clone());
+            let waiter = std::thread::spawn(move || {
+                let session = session(server);
+                let held =
+                    post(server, "/v1/holds", &json!({"session": session, "names": ["a"], "lease": "200ms"}));
+                order.send((held["tokens"][0]["token"].as_u64(), at)).unwrap();
+            });
+            // The other server shows it, so it has its place in the engine's queue.
+            support::until("one more waits", || {
+                get(addresses[at % 2], "/v1/locks/a")["claims"].as_array().unwrap().len() == at + 2
+            });
+            waiter
+        })
+        .collect();
+    drop(order);
+    let mut stream = TcpStream::connect(addresses[0]).unwrap();
+    let hold = held["hold"].as_str().unwrap();
+    write!(stream, "DELETE /v1/holds/{hold} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    waiting.into_iter().for_each(|waiter| waiter.join().unwrap());
+    // The tokens grow with the grants, whichever reply came first.
+    let mut granted: Vec<_> = granted.iter().collect();
+    granted.sort_unstable();
+    assert!(granted[0].0 > held["tokens"][0]["token"].as_u64(), "{granted:?}");
+    assert_eq!(granted.iter().map(|(_, at)| *at).collect::<Vec<_>>(), (0..WAITERS).collect::<Vec<_>>());
+}

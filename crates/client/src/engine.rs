@@ -5,7 +5,8 @@ use crate::session::Session;
 use crate::wire::{self, About, Hold, Locks, Problem};
 use hyper::Method;
 use lockkeeper_core::engine::{
-    Attached, Attempt, BoxFuture, Claim, ClaimId, Clock, Engine, Grant, Kept, Left, LockName, Moment, Renewal,
+    Attached, Attempt, BoxFuture, Claim, ClaimId, Clock, Engine, Grant, Kept, Left, LockName, Moment,
+    Renewal, background,
 };
 use lockkeeper_core::{Abilities, Demand, Error, LockView, Result, Token};
 use serde_json::json;
@@ -17,6 +18,16 @@ const CLOCK: Clock = Clock::Boot;
 
 /// After this time a waiting request is sent again with the same key: whatever is between may close a silent connection.
 const POLL: Duration = Duration::from_secs(25);
+
+/// What a request for a hold came to.
+enum Requested {
+    /// The hold, and when the request was sent.
+    Granted(Hold, Moment),
+    /// The server kept it for too long: the same request is to be sent again.
+    Cut,
+    /// The session is over, and the claim is not at the server.
+    SessionOver,
+}
 
 /// A server with lockkeeper behind it.
 #[derive(Debug)]
@@ -56,7 +67,9 @@ impl Http {
         if let Some(session) = &*session {
             return Ok(Arc::clone(session));
         }
-        let made = Session::make(&self.server, claim, self.ttl).await?;
+        // Others wait for it, too.
+        let made = tokio::time::timeout(self.ttl, Session::make(&self.server, claim, self.ttl)).await;
+        let made = made.unwrap_or_else(|_| Err(Error::temporary(ENGINE, "make a session", "no reply")))?;
         *session = Some(Arc::clone(&made));
         Ok(made)
     }
@@ -74,8 +87,8 @@ impl Http {
         matches!(problem.code.as_str(), "session_ended" | "unknown_session")
     }
 
-    /// One request for the hold, from its send to the server's reply; `None` if the server kept it for too long.
-    async fn request(&self, attempt: &Attempt, session: &Arc<Session>) -> Result<Option<(Hold, Moment)>> {
+    /// One request for the hold, from its send to the server's reply.
+    async fn request(&self, attempt: &Attempt, session: &Arc<Session>) -> Result<Requested> {
         let doing = "acquire";
         let claim = attempt.claim();
         let mut body =
@@ -86,16 +99,18 @@ impl Http {
         let sent = CLOCK.now();
         let key = claim.id.to_string();
         let sending = self.server.send(Method::POST, "/v1/holds", Some(&key), Some(body), doing);
-        let Ok(reply) = tokio::time::timeout(POLL, sending).await else { return Ok(None) };
+        let Ok(reply) = tokio::time::timeout(POLL, sending).await else {
+            return Ok(Requested::Cut);
+        };
         let reply = reply?;
         session.heard(sent);
         if reply.status == 201 {
-            return Ok(Some((reply.read(doing)?, sent)));
+            return Ok(Requested::Granted(reply.read(doing)?, sent));
         }
         let problem = Problem::of(&reply);
         if Self::is_over(&problem) {
             self.forget(session).await;
-            return Err(claim.gone());
+            return Ok(Requested::SessionOver);
         }
         match problem.code.as_str() {
             "busy" => Err(claim.gone()),
@@ -108,13 +123,14 @@ impl Http {
         }
     }
 
-    /// Waits for the hold: each request goes on where the one before was cut.
-    async fn wait(&self, attempt: &Attempt, session: &Arc<Session>) -> Result<(Hold, Moment)> {
+    /// Waits for the hold: each request goes on where the one before was cut. `None` if the session is over.
+    async fn wait(&self, attempt: &Attempt, session: &Arc<Session>) -> Result<Option<(Hold, Moment)>> {
         let began = CLOCK.now();
         loop {
             match self.request(attempt, session).await {
-                Ok(Some(granted)) => return Ok(granted),
-                Ok(None) => {}
+                Ok(Requested::Granted(hold, sent)) => return Ok(Some((hold, sent))),
+                Ok(Requested::SessionOver) => return Ok(None),
+                Ok(Requested::Cut) => {}
                 Err(error)
                     if error.is_temporary()
                         && CLOCK.now().since(session.last_heard().max(began)) < self.ttl / 2 =>
@@ -170,12 +186,22 @@ impl Http {
 
     async fn acquire(&self, attempt: &Attempt) -> Result<Option<Grant>> {
         let claim = attempt.claim();
-        let session = self.session(claim).await?;
-        self.claims().insert(claim.id, Arc::clone(&session));
-        attempt.sending();
-        let granted = tokio::select! {
-            granted = self.wait(attempt, &session) => granted,
-            error = self.keep_session(&session) => Err(error),
+        let mut is_first = true;
+        let (session, granted) = loop {
+            let session = self.session(claim).await?;
+            self.claims().insert(claim.id, Arc::clone(&session));
+            attempt.sending();
+            let granted = tokio::select! {
+                granted = self.wait(attempt, &session) => granted,
+                error = self.keep_session(&session) => Err(error),
+            };
+            match granted {
+                // A session ends while its client requests nothing, and that says nothing about the lock.
+                Ok(None) if std::mem::take(&mut is_first) => {}
+                Ok(None) => return Err(Error::temporary(ENGINE, "acquire", "the session has ended")),
+                Ok(Some(granted)) => break (session, Ok(granted)),
+                Err(error) => break (session, Err(error)),
+            }
         };
         let (hold, sent) = match granted {
             Ok(granted) => granted,
@@ -232,6 +258,7 @@ impl Http {
                 dead.extend(renewals.iter().map(|renewal| renewal.claim.id));
                 continue;
             };
+            self.release_unknown(&holds);
             for renewal in renewals {
                 let id = renewal.claim.id;
                 let hold = session.hold(id).and_then(|hold| holds.iter().find(|one| one.hold == hold));
@@ -245,6 +272,21 @@ impl Http {
             }
         }
         Ok(Kept { dead, as_of, asked: Vec::new() })
+    }
+
+    /// Releases what the server holds for no claim of this client: a late copy of a request was granted.
+    fn release_unknown(&self, holds: &[Hold]) {
+        for hold in holds.iter().filter(|hold| hold.state != "lost") {
+            // A claim is known from before its request is sent until its leave has a reply.
+            let claim = hold.key.as_ref().and_then(|key| key.parse::<ClaimId>().ok());
+            if claim.is_some_and(|claim| self.session_of(claim).is_none()) {
+                let (server, path) = (self.server.clone(), format!("/v1/holds/{}", hold.hold));
+                // If it fails, the next heartbeat lists it again.
+                background::handle().spawn(async move {
+                    let _ = server.send(Method::DELETE, &path, None, None, "release").await;
+                });
+            }
+        }
     }
 
     /// Takes the claim's request back by its key, whatever it has come to: a wait, a hold, or nothing yet.

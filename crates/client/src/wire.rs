@@ -20,6 +20,8 @@ pub(crate) struct Session {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Hold {
     pub(crate) hold: String,
+    /// The key of the request that asked for it, which is the claim's id.
+    pub(crate) key: Option<String>,
     pub(crate) state: String,
     valid_for_ms: u64,
     tokens: Vec<NamedToken>,

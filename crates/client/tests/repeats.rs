@@ -174,3 +174,59 @@ async fn repeated_late_and_lost_messages_never_give_a_lock_to_two() {
     };
     tokio::time::timeout(LIMIT, empty).await.expect("nothing is left behind");
 }
+
+/// A late copy of a try that found the lock busy must not take it: its client would never learn of it, and would keep it with
+/// what else it holds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn late_copies_of_tries_take_nothing_while_another_hold_is_kept() {
+    let keeper = Keeper::builder().ttl(TTL).build(Memory::engine()).unwrap();
+    let listener = Listener::bind("127.0.0.1:0", None).await.unwrap();
+    let server: SocketAddr = listener.to_string().replace("http://", "").parse().unwrap();
+    let serving = Server::new(keeper.clone(), Settings::default());
+    tokio::spawn(async move { serving.serve(listener, std::future::pending()).await });
+    let (address, _) = repeater(server).await;
+    let started = Instant::now();
+    let turns: Vec<_> = (0..CLIENTS)
+        .map(|number| {
+            tokio::spawn(async move {
+                let keeper = client(address).await;
+                let kept = async || keeper.mutex(format!("kept/{number}")).lock().await.unwrap();
+                let mut hold = kept().await;
+                let (mut granted, mut busy) = (0, 0);
+                while started.elapsed() < RUN / 2 {
+                    match keeper.mutex("repeats/try").try_lock().await {
+                        Ok(Some(guard)) => {
+                            granted += 1;
+                            tokio::time::sleep(Duration::from_millis(20)).await;
+                            let _ = guard.release().await;
+                        }
+                        Ok(None) => busy += 1,
+                        // Its reply was lost too often, or came too late.
+                        Err(error) => assert!(error.is_temporary() || error.is_lost(), "{error}"),
+                    }
+                    if hold.state() == lockkeeper_core::State::Lost {
+                        hold = kept().await;
+                    }
+                }
+                (keeper, hold, granted, busy)
+            })
+        })
+        .collect();
+    let (mut kept, mut counts) = (Vec::new(), (0, 0));
+    for turn in turns {
+        let (keeper, hold, granted, busy) =
+            tokio::time::timeout(LIMIT, turn).await.expect("no client is stuck").unwrap();
+        kept.push((keeper, hold));
+        counts = (counts.0 + granted, counts.1 + busy);
+    }
+    println!("{counts:?} grants and refusals");
+    assert!(counts.0 > 3 && counts.1 > 10, "{counts:?}");
+    // The clients live on, and so do their sessions.
+    let empty = async {
+        while keeper.look("repeats/try").await.unwrap().is_some() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, empty).await.expect("nobody holds what nobody asked for");
+    assert!(!keeper.inspect("kept/").await.unwrap().is_empty());
+}

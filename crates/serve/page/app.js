@@ -37,6 +37,9 @@ const view = () => {
   return { kind, name: decodeURIComponent(rest) };
 };
 
+// The list is searched by the server, which has more locks than it lists; the graph is of all.
+const wanted = () => (view().kind === '' ? prefix : '');
+
 // Replaces what is shown, and keeps the focus where it was.
 function show(children) {
   const focused = document.activeElement?.id;
@@ -104,6 +107,7 @@ async function draw() {
       locks(data, prefix, (text) => {
         prefix = text;
         draw();
+        refresh();
       }),
     );
 }
@@ -117,7 +121,9 @@ async function refresh() {
   try {
     do {
       again = false;
-      [data.locks, data.server] = await Promise.all([get('v1/locks'), get('v1/server')]);
+      const [asked, path] = [wanted(), `v1/locks?prefix=${encodeURIComponent(wanted())}`];
+      [data.locks, data.server] = await Promise.all([get(path), get('v1/server')]);
+      if (asked !== wanted()) again = true;
       data.ttl = data.server.engine_ttl_ms / 1000;
       data.rates.push({ time: Date.now(), granted: data.server.granted });
       if (data.rates.length > 20) data.rates.shift();
@@ -177,6 +183,7 @@ listen((event, what) => {
 }, state);
 addEventListener('hashchange', () => {
   draw().catch(() => {});
+  refresh();
   main.focus();
 });
 // Bars and times go on between events.

@@ -7,12 +7,15 @@ import { circles } from './locks.js';
 const squeeze = (text, length) =>
   text.length > length ? `${text.slice(0, Math.ceil(length / 2) - 1)}…${text.slice(-Math.floor(length / 2))}` : text;
 
+// The last column.
+const LAST = 6;
+
 export function graph(data) {
   const nodes = new Map();
   const edges = [];
   const node = (claim) => {
     const name = who(claim);
-    if (!nodes.has(name)) nodes.set(name, { name, claim, waits: [] });
+    if (!nodes.has(name)) nodes.set(name, { name, claim, waits: [], depth: 0 });
     return nodes.get(name);
   };
   for (const lock of data.locks.locks) {
@@ -30,8 +33,9 @@ export function graph(data) {
   const title = element('h2', {}, 'Who waits for whom');
   if (edges.length === 0) return [title, element('div', { class: 'card empty' }, 'Nobody waits.')];
   // The column is the length of the way to somebody who waits for nobody; the processes of a circle stand side by side.
-  const depth = (one, seen) =>
-    seen.has(one) ? 0 : 1 + Math.max(-1, ...one.waits.map((next) => depth(next, new Set(seen).add(one))));
+  for (let round = 0; round < LAST; round++)
+    for (const one of nodes.values())
+      for (const next of one.waits) one.depth = Math.max(one.depth, Math.min(LAST, next.depth + 1));
   const columns = [];
   const put = (one, level) => {
     if (one && one.level === undefined) {
@@ -40,9 +44,8 @@ export function graph(data) {
     }
   };
   for (const circle of data.locks.deadlocks)
-    circle.forEach((wait, at) => put(nodes.get(wait.who), Math.min(6, circle.length - 1 - at)));
-  for (const one of [...nodes.values()].slice(0, 60))
-    put(one, Math.min(6, one.waits.length ? depth(one, new Set()) : 0));
+    circle.forEach((wait, at) => put(nodes.get(wait.who), Math.min(LAST, circle.length - 1 - at)));
+  for (const one of [...nodes.values()].slice(0, 60)) put(one, one.depth);
   const [boxWidth, boxHeight, gapX, gapY] = [170, 44, 130, 40];
   const used = columns.filter(Boolean);
   // Beside the one that it waits for, where there is room.

@@ -116,7 +116,7 @@ export function timeline(lock) {
   });
   const rows = [...(lock.history ?? []).slice(0, 20).reverse(), ...live];
   if (rows.length === 0)
-    return element('p', { class: 'soft' }, 'Nothing was seen yet. The server remembers claims while somebody watches.');
+    return element('p', { class: 'soft' }, 'Nothing was seen yet. Claims of others are remembered while somebody watches.');
   const [width, left, step] = [1000, 190, 24];
   const from = Math.min(...rows.map((row) => row.joined_ms));
   const span = Math.max(now - from, 1000);

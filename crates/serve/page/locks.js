@@ -71,7 +71,7 @@ export function locks(data, prefix, search) {
       { class: 'bar' },
       element('label', { for: 'prefix' }, 'Name'),
       input,
-      element('span', { class: 'soft', role: 'status' }, `${shown.length} of ${data.locks.locks.length}`),
+      element('span', { class: 'soft', role: 'status' }, `${shown.length} in use`),
     ),
     circles(data.locks.deadlocks),
     shown.length === 0

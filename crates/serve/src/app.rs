@@ -34,6 +34,8 @@ pub(crate) struct Inner {
     pub(crate) started: Moment,
     /// Set when the server ends: no new sessions and holds, and waits end.
     ending: watch::Sender<bool>,
+    /// Whether what is held then stays as long as its session, instead of as long as its client trusts it.
+    drains: watch::Sender<bool>,
     book: Mutex<Book>,
 }
 
@@ -50,8 +52,8 @@ pub(crate) struct Figures {
 #[derive(Default)]
 struct Book {
     sessions: HashMap<String, Arc<Session>>,
-    /// The sessions that were made with a key, by token and key.
-    keys: HashMap<(Arc<str>, String), String>,
+    /// The sessions that were made with a key, by token and key, and what was asked for.
+    keys: HashMap<(Arc<str>, String), (String, String)>,
     holds: HashMap<String, Arc<Held>>,
     ended_sessions: Remembered<(Arc<str>, End)>,
     ended_holds: Remembered<Arc<Held>>,
@@ -91,14 +93,14 @@ impl Deref for App {
 }
 
 /// A new id: nobody can guess it.
-fn new_id(kind: &str) -> String {
+pub(crate) fn new_id(kind: &str) -> String {
     format!("{kind}_{:032x}", rand::random::<u128>())
 }
 
 impl App {
     pub(crate) fn new(keeper: Keeper, settings: Settings) -> Self {
         let watcher = Watcher::new(keeper.clone());
-        let (ending, _) = watch::channel(false);
+        let ((ending, _), (drains, _)) = (watch::channel(false), watch::channel(settings.drain));
         Self(Arc::new(Inner {
             keeper,
             settings,
@@ -107,6 +109,7 @@ impl App {
             figures: Figures::default(),
             started: CLOCK.now(),
             ending,
+            drains,
             book: Mutex::default(),
         }))
     }
@@ -119,33 +122,35 @@ impl App {
         self.quota.take(kind, caller, &self.settings.limits)
     }
 
-    /// Makes a session, or finds the one that was made with this key.
+    /// Makes a session, or finds the one that was made with this key, beside which stands what was asked for.
     pub(crate) fn make_session(
         &self,
         caller: &Caller,
         ttl: Duration,
         holder: Holder,
-        key: Option<String>,
+        key: Option<(String, String)>,
         heard: Moment,
     ) -> Result<Arc<Session>, Problem> {
         self.check_not_ending()?;
-        let keeper = self.keeper.for_holder(holder)?;
+        let (who, keeper) = (holder.to_string(), self.keeper.for_holder(holder)?);
         let mut book = self.book();
-        let key = key.map(|key| (Arc::clone(&caller.name), key));
-        if let Some(known) =
-            key.as_ref().and_then(|key| book.keys.get(key)).and_then(|id| book.sessions.get(id))
+        let (key, asks) = key.map(|(key, asks)| ((Arc::clone(&caller.name), key), asks)).unzip();
+        if let Some((id, before)) = key.as_ref().and_then(|key| book.keys.get(key))
+            && let Some(known) = book.sessions.get(id).cloned()
         {
-            let known = Arc::clone(known);
+            if asks.as_ref() != Some(before) {
+                return Err(Problem::key_reused("session"));
+            }
             drop(book);
             known.hear(heard).map_err(End::problem)?;
             return Ok(known);
         }
         let counted = self.count(Kind::Session, &caller.name)?;
-        let session = Session::new(new_id("s"), Arc::clone(&caller.name), ttl, keeper, heard, counted);
+        let session = Session::new(new_id("s"), Arc::clone(&caller.name), ttl, keeper, who, heard, counted);
         let session = Arc::new(session);
         book.sessions.insert(session.id.clone(), Arc::clone(&session));
-        if let Some(key) = key.clone() {
-            book.keys.insert(key, session.id.clone());
+        if let Some((key, asks)) = key.clone().zip(asks) {
+            book.keys.insert(key, (session.id.clone(), asks));
         }
         drop(book);
         tokio::spawn(self.clone().keep(Arc::clone(&session), key));
@@ -165,7 +170,7 @@ impl App {
             book.sessions.remove(&session.id);
             book.ended_sessions.insert(session.id.clone(), (Arc::clone(&session.token), end));
             if let Some(key) = &key
-                && book.keys.get(key) == Some(&session.id)
+                && book.keys.get(key).is_some_and(|(id, _)| *id == session.id)
             {
                 book.keys.remove(key);
             }
@@ -174,14 +179,20 @@ impl App {
     }
 
     /// Releases what a session holds that has ended.
-    pub(crate) async fn release_all(&self, session: &Session) {
-        let _releasing = session.releasing.lock().await;
-        let holds = session.take_holds();
-        join_all(holds.iter().map(|held| async {
-            held.end_with(session.has_ended().unwrap_or(End::Deleted)).await;
-            self.forget_hold(held);
-        }))
-        .await;
+    ///
+    /// Cancel safety: when dropped, the release goes on.
+    pub(crate) async fn release_all(&self, session: &Arc<Session>) {
+        let (app, session) = (self.clone(), Arc::clone(session));
+        let releasing = tokio::spawn(async move {
+            let _releasing = session.releasing.lock().await;
+            let holds = session.take_holds();
+            join_all(holds.iter().map(|held| async {
+                held.end_with(session.has_ended().unwrap_or(End::Deleted)).await;
+                app.forget_hold(held);
+            }))
+            .await;
+        });
+        let _ = releasing.await;
     }
 
     /// The session of this id, if it is this caller's. Its client was heard at this moment.
@@ -220,13 +231,10 @@ impl App {
         Ok(held)
     }
 
-    pub(crate) fn new_hold_id() -> String {
-        new_id("h")
-    }
-
     pub(crate) fn add_hold(&self, held: &Arc<Held>) -> Result<(), Problem> {
-        held.session.add(held).map_err(End::problem)?;
+        held.session.add(held)?;
         self.book().holds.insert(held.id.clone(), Arc::clone(held));
+        self.figures.granted.fetch_add(1, Relaxed);
         self.watcher.look_soon();
         Ok(())
     }
@@ -237,6 +245,7 @@ impl App {
         if held.is_lost() {
             self.figures.lost.fetch_add(1, Relaxed);
         }
+        self.watcher.is_over(held);
         let mut book = self.book();
         book.holds.remove(&held.id);
         book.ended_holds.insert(held.id.clone(), Arc::clone(held));
@@ -260,9 +269,14 @@ impl App {
 
     /// Resolves when the server ends.
     pub(crate) async fn when_ending(&self) -> Problem {
-        let mut is_ending = self.ending.subscribe();
-        let _ = is_ending.wait_for(|ending| *ending).await.map(drop);
+        let _ = self.ending.subscribe().wait_for(|ending| *ending).await.map(drop);
         ending()
+    }
+
+    /// Resolves when the server ends and does not drain.
+    pub(crate) async fn when_releasing(&self) {
+        self.when_ending().await;
+        let _ = self.drains.subscribe().wait_for(|drains| !drains).await.map(drop);
     }
 
     /// Ends: no new holds, waits end. Holds are kept until no client trusts them any more, or with `drain` to the end of their
@@ -270,34 +284,66 @@ impl App {
     pub(crate) async fn end(&self) {
         self.ending.send_replace(true);
         let sessions: Vec<Arc<Session>> = self.book().sessions.values().cloned().collect();
-        // Law 5: no reply before now has given a deadline beyond the engine's TTL, and none from now on does.
-        let by = if self.settings.drain { Moment::NEVER } else { CLOCK.now().plus(self.keeper.ttl()) };
         for session in &sessions {
-            session.end_by(by);
+            session.close();
         }
-        join_all(sessions.iter().map(|session| self.drained(session, by))).await;
+        tokio::select! {
+            _ = join_all(sessions.iter().map(|session| drained(session, Moment::NEVER))) => {}
+            () = self.when_releasing() => {}
+        }
         join_all(sessions.iter().map(|session| async {
+            drained(session, session.end_within(self.keeper.ttl())).await;
             session.end(End::ServerEnded);
             self.release_all(session).await;
         }))
         .await;
     }
 
-    /// Resolves when a session holds nothing, or has ended, or at this moment.
-    async fn drained(&self, session: &Session, by: Moment) {
-        while !session.holds().is_empty() && session.has_ended().is_none() && CLOCK.now() < by {
-            tokio::select! {
-                _ = session.when_ended() => return,
-                () = tokio::time::sleep(Duration::from_millis(50)) => {}
-            }
+    /// What is held does not stay to the end of its session any more.
+    pub(crate) fn stop_draining(&self) {
+        self.drains.send_replace(false);
+    }
+}
+
+/// Resolves when a session holds nothing, or has ended, or at this moment.
+async fn drained(session: &Session, by: Moment) {
+    while !session.holds().is_empty() && session.has_ended().is_none() && CLOCK.now() < by {
+        tokio::select! {
+            _ = session.when_ended() => return,
+            () = tokio::time::sleep(Duration::from_millis(50)) => {}
         }
     }
 }
 
-fn ending() -> Problem {
+/// The refusal of a server that ends.
+pub(crate) fn ending() -> Problem {
     Problem::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "ending",
         "this server ends: ask another one, or the same later",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockkeeper_core::Demand;
+    use lockkeeper_core::engine::Memory;
+    use std::time::SystemTime;
+
+    /// Else its client would be given a deadline that the end does not wait for.
+    #[tokio::test]
+    async fn a_session_that_closes_takes_no_hold() {
+        let keeper = Keeper::builder().build(Memory::engine()).unwrap();
+        let app = App::new(keeper, Settings::default());
+        let holder = Holder { text: "a".into(), host: "b".into(), pid: 1 };
+        let ttl = Duration::from_secs(60);
+        let session = app.make_session(&Caller::anybody(), ttl, holder, None, CLOCK.now()).unwrap();
+        let guard = session.keeper.all(["a"]).lock().await.unwrap();
+        let counted = app.count(Kind::Hold, &session.token).unwrap();
+        let held = Held::new(None, &session, Demand::Exclusive, guard, counted, SystemTime::now());
+        session.close();
+        assert_eq!(app.add_hold(&Arc::new(held.unwrap())).unwrap_err().code, "ending");
+        assert!(session.holds().is_empty());
+    }
 }

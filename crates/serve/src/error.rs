@@ -48,6 +48,13 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, "invalid", detail)
     }
 
+    /// The refusal of a key that was used for another request of this kind.
+    pub(crate) fn key_reused(kind: &str) -> Self {
+        let detail =
+            format!("the Idempotency-Key was used for another {kind} of this client: choose a new one");
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "key_reused", detail)
+    }
+
     pub(crate) fn because(mut self, reason: &'static str) -> Self {
         self.reason = Some(reason);
         self

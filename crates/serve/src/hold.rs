@@ -1,5 +1,6 @@
 //! A hold: one guard of the engine's that belongs to a session.
 
+use crate::app::new_id;
 use crate::error::{Problem, reason};
 use crate::quota::Counted;
 use crate::session::{End, Session};
@@ -7,7 +8,7 @@ use axum::http::StatusCode;
 use lockkeeper_core::{Demand, Error, Guard, State};
 use serde::Serialize;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::RwLock;
 use utoipa::ToSchema;
 
@@ -26,9 +27,13 @@ pub(crate) enum Ended {
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) id: String,
+    /// The key of the request that asked for it.
+    pub(crate) key: Option<String>,
     pub(crate) session: Arc<Session>,
     demand: Mutex<Demand>,
     pub(crate) tokens: Vec<NamedToken>,
+    /// When it was asked for, and when it was granted.
+    pub(crate) times: (SystemTime, SystemTime),
     guard: RwLock<Option<Guard>>,
     ended: OnceLock<Ended>,
     /// Until it is released: its client may ask for it long after.
@@ -62,11 +67,12 @@ pub(crate) enum Trust {
 
 impl Held {
     pub(crate) fn new(
-        id: String,
+        key: Option<String>,
         session: &Arc<Session>,
         demand: Demand,
         guard: Guard,
         counted: Counted,
+        joined: SystemTime,
     ) -> Result<Self, Error> {
         let namespace = session.keeper.namespace();
         let strip = if namespace.is_empty() { 0 } else { namespace.len() + 1 };
@@ -77,10 +83,12 @@ impl Held {
             claim,
         });
         Ok(Self {
-            id,
+            id: new_id("h"),
+            key,
             session: Arc::clone(session),
             demand: Mutex::new(demand),
             tokens: tokens.collect(),
+            times: (joined, SystemTime::now()),
             guard: RwLock::new(Some(guard)),
             ended: OnceLock::new(),
             counted: Mutex::new(Some(counted)),

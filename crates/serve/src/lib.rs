@@ -80,11 +80,21 @@ impl Server {
         self.0.end().await;
     }
 
-    /// Accepts connections until `until` resolves, then [ends](Self::end) and lets the last replies out.
+    /// From now on [`end`](Self::end) keeps no hold for longer than it does without [`Settings::drain`].
+    pub fn stop_draining(&self) {
+        self.0.stop_draining();
+    }
+
+    /// Serves until `until` resolves, then [ends](Self::end) and lets the last replies out. While it ends, connections are still
+    /// accepted: clients release and look over new ones, too.
     ///
     /// Cancel safety: dropping the future closes all connections.
     pub async fn serve(&self, listener: Listener, until: impl Future<Output = ()>) {
-        listen::serve(listener, self.router(), &self.0.settings.limits, until, self.end()).await;
+        let end = async {
+            until.await;
+            self.end().await;
+        };
+        listen::serve(listener, self.router(), &self.0.settings.limits, end).await;
     }
 }
 

@@ -123,14 +123,11 @@ enum Accepted {
 }
 
 /// Serves until `end` resolves, then lets the replies that are under way finish.
-///
-/// `before_close` runs between the two: no connection is accepted any more, and those that are open still get replies.
 pub(crate) async fn serve(
     listener: Listener,
     router: Router,
     limits: &Limits,
     end: impl Future<Output = ()>,
-    before_close: impl Future<Output = ()>,
 ) {
     let connections = Connections::new(limits.connections.min(Semaphore::MAX_PERMITS));
     let graceful = GracefulShutdown::new();
@@ -169,7 +166,6 @@ pub(crate) async fn serve(
             drop(permit);
         });
     }
-    before_close.await;
     if tokio::time::timeout(LAST_REPLIES, graceful.shutdown()).await.is_err() {
         tracing::debug!("some connections did not end in time");
     }

@@ -1,5 +1,6 @@
 //! A session: one client process, alive as long as it is heard, with all that it holds and waits for.
 
+use crate::app::ending;
 use crate::error::Problem;
 use crate::hold::Held;
 use crate::quota::Counted;
@@ -59,6 +60,8 @@ pub(crate) struct Session {
     pub(crate) ttl: Duration,
     /// Makes claims in this client's name.
     pub(crate) keeper: Keeper,
+    /// The name.
+    pub(crate) who: String,
     state: Mutex<State>,
     ended: watch::Sender<Option<End>>,
     /// Held while its holds are released, so that each request that ends it waits for all.
@@ -72,6 +75,8 @@ struct State {
     heard: Moment,
     /// It ends then, whether or not its client is heard.
     ends_by: Moment,
+    /// The server ends: it takes no further hold.
+    closing: bool,
     holds: HashMap<String, Arc<Held>>,
     /// Requests with a key that wait, or whose hold is there, or was.
     requests: HashMap<String, Arc<Pending>>,
@@ -97,12 +102,14 @@ impl Session {
         token: Arc<str>,
         ttl: Duration,
         keeper: Keeper,
+        who: String,
         heard: Moment,
         counted: Counted,
     ) -> Self {
         let state = State {
             heard,
             ends_by: Moment::NEVER,
+            closing: false,
             holds: HashMap::new(),
             requests: HashMap::new(),
             keys: VecDeque::new(),
@@ -113,6 +120,7 @@ impl Session {
             token,
             ttl,
             keeper,
+            who,
             state: Mutex::new(state),
             ended,
             releasing: Default::default(),
@@ -144,9 +152,20 @@ impl Session {
         self.state().ends_at(self.ttl)
     }
 
-    /// From now on no reply gives its client a deadline beyond this moment.
-    pub(crate) fn end_by(&self, moment: Moment) {
-        self.state().ends_by = moment;
+    /// The server ends: what it holds after this call is all that it will ever hold.
+    pub(crate) fn close(&self) {
+        self.state().closing = true;
+    }
+
+    /// Ends it within the engine's TTL; returns when.
+    ///
+    /// Law 5: until now no guard has given a deadline beyond the engine's TTL, and from now on no reply gives one beyond that
+    /// moment. Both at once: hence the mutex, and no further hold.
+    pub(crate) fn end_within(&self, engine_ttl: Duration) -> Moment {
+        let mut state = self.state();
+        state.closing = true;
+        state.ends_by = state.ends_by.min(CLOCK.now().plus(engine_ttl));
+        state.ends_by
     }
 
     /// How long its client may trust it from this moment on.
@@ -199,11 +218,14 @@ impl Session {
         }
     }
 
-    /// It holds one more, unless it has ended meanwhile.
-    pub(crate) fn add(&self, held: &Arc<Held>) -> Result<(), End> {
+    /// It holds one more, unless it has ended meanwhile, or the server ends.
+    pub(crate) fn add(&self, held: &Arc<Held>) -> Result<(), Problem> {
         let mut state = self.state();
         if let Some(end) = *self.ended.borrow() {
-            return Err(end);
+            return Err(end.problem());
+        }
+        if state.closing {
+            return Err(ending());
         }
         state.holds.insert(held.id.clone(), Arc::clone(held));
         Ok(())

@@ -64,10 +64,10 @@ pub struct Settings {
     pub limits: Limits,
     /// Who may do what; without tokens everybody may do everything.
     pub tokens: Option<Tokens>,
-    /// The names by which browsers and clients may address the server, beside `localhost` and loopback addresses. Empty: on
-    /// loopback those alone, elsewhere any.
+    /// The names by which browsers and clients may address the server, beside `localhost` and addresses. Empty: those alone, or
+    /// any name beyond loopback where tokens are needed.
     pub hosts: Vec<String>,
-    /// Whether the server is reached beyond this machine, so that any host name may be right.
+    /// Whether the server is reached beyond this machine, so that other addresses than those of loopback may be right.
     pub beyond_loopback: bool,
     /// Where `/metrics` gets its text from; without it, the figures of this server alone.
     pub metrics: Option<PrometheusHandle>,

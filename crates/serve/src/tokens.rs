@@ -115,7 +115,7 @@ impl Tokens {
     /// Reads the file.
     ///
     /// # Errors
-    /// A sentence, when the file cannot be read, everybody may read it, or a line of it is wrong.
+    /// A sentence, when the file cannot be read, has no token, or a line of it is wrong.
     pub fn from_file(path: impl Into<PathBuf>) -> Result<Self, String> {
         let path = path.into();
         let (entries, version) = read(&path)?;

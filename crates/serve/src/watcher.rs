@@ -3,12 +3,13 @@
 use lockkeeper_core::engine::Moment;
 use lockkeeper_core::{ClaimView, Keeper, LockView, Standing, deadlocks};
 use serde::Serialize;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio::sync::{Notify, broadcast};
 use utoipa::ToSchema;
 
+use crate::hold::Held;
 use crate::session::CLOCK;
 
 /// How often the engine is looked at while somebody watches.
@@ -56,8 +57,11 @@ pub(crate) struct Past {
     held_ms: Option<u64>,
     /// When it was first seen to be gone.
     left_ms: u64,
-    /// Whether its time was nearly over when it was last seen: it was not released.
+    /// Whether it ended without a release, as far as this server knows.
     lost: bool,
+    /// It was a hold of this server's.
+    #[serde(skip)]
+    is_own: bool,
 }
 
 /// Watches the engine. Clones are the same.
@@ -76,15 +80,29 @@ struct Seen {
     running: bool,
     claims: HashMap<String, Known>,
     deadlocks: BTreeSet<String>,
-    past: HashMap<String, VecDeque<Past>>,
-    past_in_all: usize,
+    looked_at: Option<Moment>,
+    history: History,
+}
+
+/// The last claims that are no more.
+#[derive(Default)]
+struct History {
+    /// Those of each lock, the oldest first, with numbers that grow.
+    by_lock: HashMap<String, VecDeque<(u64, Past)>>,
+    /// The same across locks, and some that are forgotten already.
+    order: VecDeque<(u64, String)>,
+    next: u64,
+    in_all: usize,
 }
 
 struct Known {
     lock: String,
     view: ClaimView,
     joined: SystemTime,
+    /// Since when it holds, if that is known.
     held: Option<(SystemTime, Moment)>,
+    /// The most that was left of its TTL: nearly all of it, just after a renewal.
+    ttl: Option<Duration>,
 }
 
 impl Watcher {
@@ -139,28 +157,43 @@ impl Watcher {
         for lock in locks {
             present.extend(lock.claims.iter().map(|claim| (claim.id.as_str(), (lock, claim))));
         }
+        let names: HashSet<&str> = locks.iter().map(|lock| lock.name.as_str()).collect();
+        let is_whole = locks.len() < LOCKS;
+        let elapsed = seen.looked_at.replace(moment).map_or(Duration::ZERO, |before| moment.since(before));
         let gone: Vec<String> =
             seen.claims.keys().filter(|id| !present.contains_key(id.as_str())).cloned().collect();
         for known in gone.iter().filter_map(|id| seen.claims.remove(id)).collect::<Vec<_>>() {
-            let lost = known.view.ttl_left.is_some_and(|left| left <= LOOK_EVERY * 2);
-            self.tell(if lost { "lost" } else { "left" }, now, &known.lock, &known.view);
-            seen.remember(known, now, lost);
+            // A lock that is not in a full list may be in use nevertheless.
+            if is_whole || names.contains(known.lock.as_str()) {
+                let lost = known.has_expired(elapsed);
+                self.tell(if lost { "lost" } else { "left" }, now, &known.lock, &known.view);
+                seen.history.add(known.lock.clone(), known.past(now, lost));
+            }
         }
         for (id, (lock, claim)) in present {
             let holds = claim.standing == Standing::Holds;
+            // In a look that began before a hold of this server's was over.
+            let was_own = seen.history.has_own(&lock.name, id);
+            let granted = claim.held_for.map(|held_for| (now - held_for, moment.minus(held_for)));
             match seen.claims.get_mut(id) {
                 Some(known) => {
-                    if holds && known.held.is_none() {
-                        known.held = Some((now, moment));
+                    let is_new = holds && known.view.standing != Standing::Holds;
+                    known.held = granted.or(known.held).or(is_new.then_some((now, moment)));
+                    known.ttl = known.ttl.max(claim.ttl_left);
+                    known.view = claim.clone();
+                    if is_new {
                         self.tell("holds", now, &lock.name, claim);
                     }
-                    known.view = claim.clone();
                 }
+                None if was_own => {}
                 None => {
-                    // A holder that is seen for the first time may have held since it joined.
-                    let joined = now - claim.age.unwrap_or_default();
-                    let held = holds.then(|| (joined, moment.minus(claim.age.unwrap_or_default())));
-                    let known = Known { lock: lock.name.clone(), view: claim.clone(), joined, held };
+                    let known = Known {
+                        lock: lock.name.clone(),
+                        view: claim.clone(),
+                        joined: now - claim.age.unwrap_or_default(),
+                        held: granted,
+                        ttl: claim.ttl_left,
+                    };
                     seen.claims.insert(id.to_owned(), known);
                     self.tell(if holds { "holds" } else { "waits" }, now, &lock.name, claim);
                 }
@@ -195,6 +228,29 @@ impl Watcher {
         });
     }
 
+    /// A hold of this server's own is over: how is known exactly, whether or not somebody watches.
+    pub(crate) fn is_over(&self, held: &Held) {
+        let (now, lost) = (SystemTime::now(), held.is_lost());
+        let mut seen = self.seen();
+        for token in &held.tokens {
+            if let Some(known) = seen.claims.remove(&token.claim) {
+                self.tell(if lost { "lost" } else { "left" }, now, &known.lock, &known.view);
+            }
+            let past = Past {
+                claim: token.claim.clone(),
+                who: held.session.who.clone(),
+                demand: held.mode(),
+                token: Some(token.token),
+                joined_ms: unix_ms(held.times.0),
+                held_ms: Some(unix_ms(held.times.1)),
+                left_ms: unix_ms(now),
+                lost,
+                is_own: true,
+            };
+            seen.history.add(token.name.clone(), past);
+        }
+    }
+
     /// How long ago a claim was first seen to hold.
     pub(crate) fn held_for(&self, claim: &str) -> Option<Duration> {
         let seen = self.seen();
@@ -203,32 +259,73 @@ impl Watcher {
 
     /// The last claims of a lock, the newest first.
     pub(crate) fn history(&self, lock: &str) -> Vec<Past> {
-        self.seen().past.get(lock).map(|past| past.iter().rev().cloned().collect()).unwrap_or_default()
+        let seen = self.seen();
+        let past = seen.history.by_lock.get(lock).into_iter().flatten();
+        past.rev().map(|(_, past)| past.clone()).collect()
     }
 }
 
-impl Seen {
-    fn remember(&mut self, known: Known, now: SystemTime, lost: bool) {
-        let (of_lock, in_all) = HISTORY;
-        if self.past_in_all >= in_all {
-            self.past.clear();
-            self.past_in_all = 0;
-        }
-        let past = self.past.entry(known.lock).or_default();
-        past.push_back(Past {
-            claim: known.view.id,
-            who: known.view.holder.to_string(),
-            demand: known.view.demand.to_string(),
-            token: known.view.token.map(|token| token.0),
-            joined_ms: unix_ms(known.joined),
-            held_ms: known.held.map(|(held, _)| unix_ms(held)),
+impl Known {
+    /// Whether it has probably expired since it was last seen, this long ago: its renewals were late, and its time was over.
+    fn has_expired(&self, elapsed: Duration) -> bool {
+        let (Some(left), Some(ttl)) = (self.view.ttl_left, self.ttl) else { return false };
+        left <= elapsed + LOOK_SOON && left <= ttl / 2
+    }
+
+    fn past(self, now: SystemTime, lost: bool) -> Past {
+        let holds = self.view.standing == Standing::Holds;
+        // Of a holder that was never seen to wait, and whose grant the engine does not know, its join is the most that is known.
+        let held = self.held.map(|(held, _)| held).or(holds.then_some(self.joined));
+        Past {
+            claim: self.view.id,
+            who: self.view.holder.to_string(),
+            demand: self.view.demand.to_string(),
+            token: self.view.token.map(|token| token.0),
+            joined_ms: unix_ms(self.joined),
+            held_ms: held.map(unix_ms),
             left_ms: unix_ms(now),
             lost,
-        });
-        self.past_in_all += 1;
-        if past.len() > of_lock {
-            past.pop_front();
-            self.past_in_all -= 1;
+            is_own: false,
+        }
+    }
+}
+
+impl History {
+    fn has_own(&self, lock: &str, claim: &str) -> bool {
+        let past = self.by_lock.get(lock).into_iter().flatten();
+        past.rev().any(|(_, past)| past.is_own && past.claim == claim)
+    }
+
+    fn add(&mut self, lock: String, past: Past) {
+        let (of_lock, in_all) = HISTORY;
+        let number = self.next;
+        self.next += 1;
+        let of_this = self.by_lock.entry(lock.clone()).or_default();
+        of_this.push_back((number, past));
+        self.order.push_back((number, lock));
+        self.in_all += 1;
+        if of_this.len() > of_lock {
+            of_this.pop_front();
+            self.in_all -= 1;
+        }
+        while self.in_all > in_all
+            && let Some((number, lock)) = self.order.pop_front()
+        {
+            if let Some(of_this) = self.by_lock.get_mut(&lock)
+                && of_this.front().is_some_and(|(oldest, _)| *oldest == number)
+            {
+                of_this.pop_front();
+                self.in_all -= 1;
+                if of_this.is_empty() {
+                    self.by_lock.remove(&lock);
+                }
+            }
+        }
+        if self.order.len() > 2 * in_all {
+            let by_lock = &self.by_lock;
+            self.order.retain(|(number, lock)| {
+                by_lock.get(lock).and_then(|past| past.front()).is_some_and(|(oldest, _)| oldest <= number)
+            });
         }
     }
 }
@@ -236,4 +333,86 @@ impl Seen {
 fn unix_ms(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockkeeper_core::{Demand, Holder, Token};
+
+    fn view(ttl_left: Option<Duration>) -> ClaimView {
+        ClaimView {
+            id: "1".into(),
+            standing: Standing::Holds,
+            demand: Demand::Exclusive,
+            holder: Holder { text: "a".into(), host: "b".into(), pid: 1 },
+            token: Some(Token(1)),
+            age: None,
+            held_for: None,
+            ttl_left,
+            foreign: false,
+        }
+    }
+
+    fn known(ttl_left: Duration, ttl: Duration) -> Known {
+        let joined = SystemTime::UNIX_EPOCH;
+        Known { lock: "a".into(), view: view(Some(ttl_left)), joined, held: None, ttl: Some(ttl) }
+    }
+
+    #[test]
+    fn a_claim_has_expired_if_its_renewals_were_late_and_its_time_is_over() {
+        let [ms300, s9] = [Duration::from_millis(300), Duration::from_secs(9)];
+        for (left, ttl, is_lost) in [
+            (ms300, ms300, false),
+            (ms300 / 3, ms300, true),
+            (s9, s9, false),
+            (s9 / 3, s9, false),
+            (LOOK_EVERY / 2, s9, true),
+        ] {
+            assert_eq!(known(left, ttl).has_expired(LOOK_EVERY), is_lost, "{left:?} of {ttl:?}");
+        }
+    }
+
+    #[test]
+    fn a_full_history_forgets_the_oldest_and_a_busy_lock_no_other() {
+        let mut history = History::default();
+        let mut add =
+            |lock: String| history.add(lock, known(LOOK_EVERY, LOOK_EVERY).past(SystemTime::now(), false));
+        add("quiet".into());
+        for _ in 0..3 * HISTORY.1 {
+            add("busy".into());
+        }
+        let (busy, quiet) = (history.by_lock["busy"].len(), history.by_lock["quiet"].len());
+        assert_eq!((busy, quiet, history.in_all), (HISTORY.0, 1, HISTORY.0 + 1));
+        assert!(history.order.len() <= 2 * HISTORY.1 + 1);
+        let mut add =
+            |lock: String| history.add(lock, known(LOOK_EVERY, LOOK_EVERY).past(SystemTime::now(), false));
+        for number in 0..HISTORY.1 - 1 {
+            add(format!("{number}"));
+        }
+        assert_eq!(history.in_all, HISTORY.1);
+        assert!(!history.by_lock.contains_key("quiet") && history.by_lock.contains_key("0"));
+    }
+
+    #[test]
+    fn a_full_list_of_locks_says_nothing_about_the_others() {
+        let keeper = Keeper::builder().build(lockkeeper_core::engine::Memory::engine()).unwrap();
+        let watcher = Watcher::new(keeper);
+        let lock =
+            |name: String| LockView { claims: vec![ClaimView { id: name.clone(), ..view(None) }], name };
+        let mut events = watcher.0.events.subscribe();
+        let mut happened = || -> Vec<(&str, String)> {
+            std::iter::from_fn(|| events.try_recv().ok())
+                .map(|happened| (happened.event, happened.lock))
+                .collect()
+        };
+        watcher.changes(&[lock("z".into())]);
+        assert_eq!(happened(), [("holds", "z".to_owned())]);
+        let full: Vec<LockView> = (0..LOCKS).map(|number| lock(number.to_string())).collect();
+        watcher.changes(&full);
+        // The channel has no room for all of it, so the history shows whether it was taken for a departure.
+        assert!(watcher.history("z").is_empty());
+        watcher.changes(&full[1..]);
+        assert_eq!(watcher.history("0").len(), 1);
+    }
 }

@@ -7,7 +7,7 @@ use axum::http::{Method, Request};
 use lockkeeper_serve::{Listener, Settings, Tokens};
 use serde_json::{Value, json};
 use std::time::Duration;
-use support::{LIMIT, Served};
+use support::{LIMIT, Served, tokens};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -129,20 +129,30 @@ async fn pages_of_other_origins_and_names_are_refused() {
     assert_eq!(named.send(request).await.status, 200);
 }
 
-fn tokens(lines: &[(&str, &str)]) -> (tempfile::TempDir, Tokens, Vec<String>) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("tokens");
-    let mut given = Vec::new();
-    let text: String = lines
-        .iter()
-        .map(|(name, rights)| {
-            let (token, line) = Tokens::generate(name).unwrap();
-            given.push(token);
-            line.replace("look,hold *", rights) + "\n"
-        })
-        .collect();
-    std::fs::write(&path, text).unwrap();
-    (directory, Tokens::from_file(path).unwrap(), given)
+/// Beyond loopback without tokens, a page of another name than the server's could do everything.
+#[tokio::test]
+async fn an_open_server_goes_by_its_addresses_and_given_names_alone() {
+    let (_directory, known, _) = tokens(&[("a", "look *")]);
+    for (hosts, known, cases) in [
+        (&[][..], None, [("192.0.2.7:7670", 200), ("localhost", 200), ("evil.example", 403), ("locks", 403)]),
+        (
+            &["locks"],
+            None,
+            [("192.0.2.7", 200), ("[2001:db8::1]:1", 200), ("evil.example", 403), ("LOCKS", 200)],
+        ),
+        (&[], Some(known), [("192.0.2.7", 200), ("localhost", 200), ("any.example", 200), ("locks", 200)]),
+    ] {
+        let mut settings = Settings::default();
+        settings.beyond_loopback = true;
+        settings.hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+        settings.tokens = known;
+        let served = Served::with(settings);
+        for (host, status) in cases {
+            let mut request = served.request(Method::GET, "/healthz", None, None);
+            request.headers_mut().insert("host", host.parse().unwrap());
+            assert_eq!(served.send(request).await.status, status, "{host} beside {hosts:?}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -233,6 +243,33 @@ async fn too_many_are_refused_and_the_others_are_served() {
     assert_eq!((refused.status, refused.code()), (429, "too_many_holds"));
     greedy.delete(&format!("/v1/sessions/{}", made[0])).await;
     greedy.session("30s").await;
+}
+
+#[tokio::test]
+async fn waits_and_streams_beyond_the_limit_are_refused() {
+    let mut settings = Settings::default();
+    (settings.limits.waiters, settings.limits.streams) = (1, 1);
+    let served = Served::with(settings);
+    let session = served.session("30s").await;
+    let hold = served.hold(&session, "a").await;
+    let wait = json!({"session": session, "names": ["a"]});
+    let beside = async {
+        served.until_waiting("a", 1).await;
+        served.post("/v1/holds", wait.clone()).await
+    };
+    let refused = tokio::select! {
+        reply = served.post("/v1/holds", wait.clone()) => panic!("{reply:?}"),
+        refused = beside => refused,
+    };
+    assert_eq!((refused.status, refused.code()), (429, "too_many_waiters"));
+    assert_eq!(refused.headers["retry-after"], "1");
+    let open = served.stream("/v1/events").await;
+    for path in ["/v1/events".to_owned(), format!("/v1/holds/{hold}/events")] {
+        let refused = served.get(&path).await;
+        assert_eq!((refused.status, refused.code()), (429, "too_many_streams"), "{path}");
+    }
+    drop(open);
+    drop(served.stream("/v1/events").await);
 }
 
 async fn listening(mut settings: Settings) -> (Served, String) {

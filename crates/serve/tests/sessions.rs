@@ -174,6 +174,84 @@ async fn a_session_is_made_once_by_its_key() {
 }
 
 #[tokio::test]
+async fn a_key_is_for_one_kind_of_session() {
+    let served = Served::new();
+    let made = served.post_with_key("/v1/sessions", "k", json!({"ttl": "20s", "holder": "a"})).await;
+    for other in [json!({"ttl": "30s", "holder": "a"}), json!({"ttl": "20s", "holder": "b"}), json!({})] {
+        let refused = served.post_with_key("/v1/sessions", "k", other).await;
+        assert_eq!((refused.status, refused.code()), (422, "key_reused"), "{refused:?}");
+    }
+    let again = served.post_with_key("/v1/sessions", "k", json!({"ttl": 20000, "holder": "a"})).await;
+    assert_eq!(made.text_of("session"), again.text_of("session"));
+}
+
+#[tokio::test]
+async fn a_late_copy_of_a_request_that_came_to_nothing_takes_nothing() {
+    let served = Served::new();
+    let (one, two) = (served.session("30s").await, served.session("30s").await);
+    let hold = served.hold(&one, "a").await;
+    let body = json!({"session": two, "names": ["a"], "wait": 0});
+    assert_eq!(served.post_with_key("/v1/holds", "busy", body.clone()).await.code(), "busy");
+    let permits = json!({"session": two, "names": ["a"], "mode": {"permits": 1, "of": 2}});
+    assert_eq!(served.post_with_key("/v1/holds", "other", permits.clone()).await.code(), "mismatch");
+    served.delete(&format!("/v1/holds/{hold}")).await;
+    assert_eq!(served.post_with_key("/v1/holds", "busy", body).await.code(), "busy");
+    assert_eq!(served.post_with_key("/v1/holds", "other", permits).await.code(), "mismatch");
+    assert!(served.keeper.look("a").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_late_copy_of_a_wait_that_was_given_up_takes_nothing() {
+    let served = Served::new();
+    // The time for a retry is the session's TTL, if that is short.
+    let (one, two) = (served.session("30s").await, served.session("1s").await);
+    let hold = served.hold(&one, "a").await;
+    let body = json!({"session": two, "names": ["a"]});
+    tokio::select! {
+        reply = served.post_with_key("/v1/holds", "k", body.clone()) => panic!("{reply:?}"),
+        () = served.until_waiting("a", 1) => {}
+    }
+    support::until("the wait is given up", async || {
+        assert_eq!(served.beat(&two).await.status, 200);
+        served.keeper.look("a").await.unwrap().unwrap().waiters().count() == 0
+    })
+    .await;
+    served.delete(&format!("/v1/holds/{hold}")).await;
+    let late = served.post_with_key("/v1/holds", "k", body).await;
+    assert_eq!((late.status, late.code()), (409, "busy"));
+    assert!(late.body["busy"].is_null(), "nobody is in the way: a client sends a new request");
+    assert!(served.keeper.look("a").await.unwrap().is_none());
+}
+
+/// Its client learns of each hold from which request it comes, so that it can release one that it knows nothing of.
+#[tokio::test]
+async fn a_hold_names_the_key_of_its_request() {
+    let served = Served::new();
+    let session = served.session("30s").await;
+    let body = json!({"session": session, "names": ["a"]});
+    let held = served.post_with_key("/v1/holds", "k", body).await;
+    assert_eq!(held.text_of("key"), "k");
+    assert_eq!(served.beat(&session).await.body["holds"][0]["key"], "k");
+}
+
+#[tokio::test]
+async fn a_session_whose_client_goes_away_while_it_ends_is_released_to_the_last() {
+    let engine = Faulty::wrap(Memory::engine());
+    let served = Served::over(engine.clone(), Settings::default());
+    let session = served.session("30s").await;
+    let hold = served.hold(&session, "a").await;
+    engine.delay(Duration::from_millis(300));
+    tokio::select! {
+        reply = served.delete(&format!("/v1/sessions/{session}")) => panic!("{reply:?}"),
+        () = support::until("the session has ended", async || served.beat(&session).await.status == 410) => {}
+    }
+    served.until_free("a").await;
+    let history = async || served.get("/v1/locks/a").await.body["history"].as_array().unwrap().len();
+    support::until("the hold is over for the server, too", async || history().await == 1).await;
+    assert_eq!(served.get(&format!("/v1/holds/{hold}")).await.code(), "session_ended");
+}
+
+#[tokio::test]
 async fn an_evicted_hold_is_lost_with_its_reason() {
     let served = Served::new();
     let session = served.session("30s").await;

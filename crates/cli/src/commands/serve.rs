@@ -11,6 +11,7 @@ use lockkeeper_serve::{
 };
 use std::path::PathBuf;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// Open files that are no connections of clients: the engine's, the tokens, the program's own.
 const OTHER_FILES: usize = 200;
@@ -63,7 +64,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "NAME")]
     host: Vec<String>,
 
-    /// On TERM keep what is held until it is released or its session ends, instead of for the TTL at most
+    /// On TERM keep what is held until it is released or its session ends, instead of for the TTL at most; a second TERM ends that
     #[arg(long)]
     drain: bool,
 
@@ -136,18 +137,34 @@ impl Serve {
         settings.drain = self.drain;
         let server = Server::new(keeper.clone(), settings);
         output::print(&format!("listening on {listener}\n"))?;
-        server
-            .serve(listener, async {
-                _ = signals.next().await;
-            })
-            .await;
+        let is_to_end = Notify::new();
+        let signalled = async {
+            signals.next().await;
+            is_to_end.notify_one();
+            signals.next().await;
+            server.stop_draining();
+            std::future::pending().await
+        };
+        tokio::select! {
+            () = server.serve(listener, is_to_end.notified()) => {}
+            () = signalled => {}
+        }
         keeper.close().await;
         Ok(SUCCESS)
     }
 
     /// What other machines can reach asks who they are, and nobody between can read it.
     fn check_exposure(&self, listener: &Listener, has_tokens: bool) -> Result<(), Failure> {
-        if !listener.is_beyond_loopback() || self.insecure || (has_tokens && listener.has_tls()) {
+        if !listener.is_beyond_loopback() || (has_tokens && listener.has_tls()) {
+            return Ok(());
+        }
+        if self.insecure {
+            let open = match (has_tokens, listener.has_tls()) {
+                (false, false) => "anybody who reaches it may do everything, and read all of it on the way",
+                (false, true) => "anybody who reaches it may do everything",
+                (true, _) => "tokens and locks can be read on the way",
+            };
+            output::warn(&format!("--insecure: {} can be reached by other machines; {open}", self.listen));
             return Ok(());
         }
         let lacks = match (has_tokens, listener.has_tls()) {

@@ -5,9 +5,13 @@ use crate::error::Problem;
 use crate::extract::{Arrived, Client, InPath, InQuery, Viewer};
 use crate::hold::{Held, Trust};
 use crate::quota::{Counted, Kind};
+use crate::session::CLOCK;
+use crate::tokens::Right;
 use axum::extract::State;
-use axum::response::sse::{Event, KeepAlive, Sse};
-use futures_util::stream::{self, Stream};
+use axum::http::HeaderMap;
+use axum::response::sse::{Event, Sse};
+use futures_util::stream::{self, Stream, StreamExt as _};
+use lockkeeper_core::engine::Moment;
 use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,6 +21,9 @@ use utoipa::{IntoParams, ToSchema};
 
 /// How often a hold is looked at for what has no signal: that the engine does not reply.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// How often a stream without events has a line, and the token is looked up again.
+const LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// A change of a hold.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -55,7 +62,15 @@ impl Change {
 struct Watching {
     held: Arc<Held>,
     before: Option<&'static str>,
+    checked: Moment,
+    app: App,
+    headers: HeaderMap,
     _counted: Counted,
+}
+
+/// A line that readers skip: the connection is there.
+fn comment(text: &str) -> Result<Event, Infallible> {
+    Ok(Event::default().comment(text))
 }
 
 /// What becomes of a hold: `held`, `uncertain`, `lost`, `released`.
@@ -75,16 +90,23 @@ pub(crate) async fn of_hold(
     State(app): State<App>,
     Client(caller): Client,
     Arrived(arrived): Arrived,
+    headers: HeaderMap,
     InPath(hold): InPath<String>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
     let held = app.hold(&caller, &hold, arrived)?;
-    let watching = Watching { held, before: None, _counted: app.count(Kind::Stream, &caller.name)? };
+    let _counted = app.count(Kind::Stream, &caller.name)?;
+    let watching = Watching { held, before: None, checked: CLOCK.now(), app, headers, _counted };
     let changes = stream::unfold(Some(watching), |watching| async move {
         let mut watching = watching?;
         let change = loop {
             let change = Change::of(&watching.held);
             if watching.before != Some(change.state) {
                 break change;
+            }
+            if CLOCK.now().since(watching.checked) >= LINE_EVERY {
+                watching.app.caller(&watching.headers).and_then(|caller| caller.may(Right::Hold)).ok()?;
+                watching.checked = CLOCK.now();
+                return Some((comment(""), Some(watching)));
             }
             tokio::select! {
                 _ = watching.held.lost() => {}
@@ -95,7 +117,7 @@ pub(crate) async fn of_hold(
         let next = (!change.is_last()).then_some(watching);
         Some((event(change.state, &change), next))
     });
-    Ok(Sse::new(changes).keep_alive(KeepAlive::new().interval(Duration::from_secs(10))))
+    Ok(Sse::new(changes))
 }
 
 /// Which locks.
@@ -122,30 +144,44 @@ pub(crate) struct Which {
 pub(crate) async fn of_locks(
     State(app): State<App>,
     Viewer(caller): Viewer,
+    headers: HeaderMap,
     InQuery(which): InQuery<Which>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
     let counted = app.count(Kind::Stream, &caller.name)?;
-    let state = (app.watcher.subscribe(), caller, which.prefix, counted, true);
-    let events = stream::unfold(state, |(mut events, caller, prefix, counted, first)| async move {
-        if first {
-            // The reply begins at once, so that its reader knows that it is connected.
-            let hello = Ok(Event::default().comment("connected"));
-            return Some((hello, (events, caller, prefix, counted, false)));
-        }
-        loop {
-            match events.recv().await {
-                Ok(happened) if happened.lock.starts_with(&prefix) && caller.sees(&happened.lock) => {
-                    let event = event(happened.event, &happened);
-                    return Some((event, (events, caller, prefix, counted, false)));
-                }
-                Ok(_) => {}
-                Err(RecvError::Lagged(missed)) => {
-                    let event = Ok(Event::default().event("missed").data(missed.to_string()));
-                    return Some((event, (events, caller, prefix, counted, false)));
-                }
-                Err(RecvError::Closed) => return None,
+    let state = (app.watcher.subscribe(), CLOCK.now(), counted);
+    let following = stream::unfold(state, move |(mut events, checked, counted)| {
+        let (app, headers, prefix) = (app.clone(), headers.clone(), which.prefix.clone());
+        async move {
+            let line_at = checked.plus(LINE_EVERY);
+            loop {
+                let happened = tokio::select! {
+                    happened = events.recv() => happened,
+                    () = CLOCK.sleep_until(line_at) => {
+                        app.caller(&headers).and_then(|caller| caller.may(Right::Look)).ok()?;
+                        return Some((comment(""), (events, CLOCK.now(), counted)));
+                    }
+                };
+                let line = match happened {
+                    Ok(happened) => {
+                        if !happened.lock.starts_with(&prefix) {
+                            continue;
+                        }
+                        let caller = app.caller(&headers).ok()?;
+                        caller.may(Right::Look).ok()?;
+                        if !caller.sees(&happened.lock) {
+                            continue;
+                        }
+                        event(happened.event, &happened)
+                    }
+                    Err(RecvError::Lagged(missed)) => {
+                        Ok(Event::default().event("missed").data(missed.to_string()))
+                    }
+                    Err(RecvError::Closed) => return None,
+                };
+                return Some((line, (events, checked, counted)));
             }
         }
     });
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(Duration::from_secs(10))))
+    // The reply begins at once, so that its reader knows that it is connected.
+    Ok(Sse::new(stream::iter([comment("connected")]).chain(following)))
 }

@@ -16,7 +16,7 @@ use lockkeeper_core::{Demand, Guard, MIN_TTL, MultiLock, Wanted};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use utoipa::ToSchema;
 
 /// What a client asks to hold.
@@ -90,6 +90,9 @@ impl Mode {
 pub(crate) struct Hold {
     /// Its id.
     hold: String,
+    /// The `Idempotency-Key` of the request that asked for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
     /// The session that holds.
     session: String,
     /// Whether it may be trusted.
@@ -117,6 +120,7 @@ impl Hold {
         let (state, valid_for) = held.trust();
         Self {
             hold: held.id.clone(),
+            key: held.key.clone(),
             session: held.session.id.clone(),
             state,
             mode: held.mode(),
@@ -175,7 +179,7 @@ impl Asked {
     }
 
     /// Waits for the engine's grant, until the session or the server ends. A dropped future leaves the queue.
-    pub(crate) async fn grant(&self, app: &App, session: &Session) -> Result<Guard, Problem> {
+    async fn grant(&self, app: &App, session: &Session) -> Result<Guard, Problem> {
         let _waiting = app.count(Kind::Waiter, &session.token)?;
         let mut locks =
             MultiLock::new(self.names.iter().map(|name| Wanted::new(&session.keeper, name, self.demand)));
@@ -230,12 +234,11 @@ impl Asked {
     }
 
     /// Waits for a hold and enters it.
-    async fn acquire(&self, app: &App, session: &Arc<Session>) -> Outcome {
-        let counted = app.count(Kind::Hold, &session.token)?;
+    pub(crate) async fn acquire(&self, app: &App, session: &Arc<Session>, key: Option<String>) -> Outcome {
+        let (joined, counted) = (SystemTime::now(), app.count(Kind::Hold, &session.token)?);
         let guard = self.grant(app, session).await?;
-        let held = Arc::new(Held::new(App::new_hold_id(), session, self.demand, guard, counted)?);
+        let held = Arc::new(Held::new(key, session, self.demand, guard, counted, joined)?);
         app.add_hold(&held)?;
-        app.figures.granted.fetch_add(1, Relaxed);
         Ok(held)
     }
 }
@@ -274,7 +277,7 @@ pub(crate) async fn acquire(
     let asked = Asked::check(&app, &caller, new.names, demand, new.wait.as_ref(), new.lease.as_ref())?;
     app.check_not_ending()?;
     let outcome = match key {
-        None => asked.acquire(&app, &session).await,
+        None => asked.acquire(&app, &session, None).await,
         Some(key) => by_key(&app, &session, asked, key).await,
     };
     let waited = CLOCK.now().since(arrived);
@@ -293,8 +296,7 @@ async fn by_key(app: &App, session: &Arc<Session>, asked: Asked, key: String) ->
     let (pending, is_new) = session.request(&key, || Arc::new(Pending::new(asks.clone())));
     pending.check()?;
     if pending.asks != asks {
-        let detail = "the Idempotency-Key was used for another request of this session: choose a new one";
-        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "key_reused", detail));
+        return Err(Problem::key_reused("hold"));
     }
     let attached = pending.attach();
     if is_new {
@@ -312,16 +314,21 @@ async fn run(app: App, session: Arc<Session>, asked: Asked, key: String, pending
     let outcome = tokio::select! {
         biased;
         problem = pending.when_taken_back() => return pending.settle(Err(problem)),
-        outcome = asked.acquire(&app, &session) => outcome,
+        outcome = asked.acquire(&app, &session, Some(key.clone())) => outcome,
         () = pending.abandoned(retry_within) => {
-            session.forget(&key, &pending);
-            // Nobody is there to get it; a retry that came just now begins anew.
-            return pending.settle(Err(Problem::new(StatusCode::CONFLICT, "busy", "the wait was given up: try again")));
+            let detail = "the wait was given up, since its connection was closed: send a new request with a new key";
+            return pending.settle(Err(Problem::new(StatusCode::CONFLICT, "busy", detail)));
         }
     };
-    let Ok(held) = outcome else {
-        session.forget(&key, &pending);
-        return pending.settle(outcome);
+    // What has come to something stays with its key: a copy that arrives later must not be granted, for nobody expects it.
+    let held = match outcome {
+        Ok(held) => held,
+        Err(problem) => {
+            if matches!(problem.status, 429 | 502 | 503) {
+                session.forget(&key, &pending);
+            }
+            return pending.settle(Err(problem));
+        }
     };
     let was_alone = pending.is_alone();
     pending.settle(Ok(Arc::clone(&held)));
@@ -331,7 +338,6 @@ async fn run(app: App, session: Arc<Session>, asked: Asked, key: String, pending
     }
     // Granted while the client was away: it has the rest of the time for a retry to come back for it.
     if was_alone && pending.stays_alone(retry_within).await {
-        session.forget(&key, &pending);
         give_back(&app, &held).await;
     }
 }
@@ -379,7 +385,7 @@ pub(crate) async fn take_back(
         // It waits, or has just come to something.
         _ => {
             if let Some(Ok(held)) = pending.attach().outcome().await {
-                give_back(&app, &held).await;
+                let _ = release_held(app, held).await;
             }
             Ok(StatusCode::NO_CONTENT)
         }

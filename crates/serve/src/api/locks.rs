@@ -10,7 +10,11 @@ use axum::http::StatusCode;
 use lockkeeper_core::{ClaimView, Keeper, LockView, Standing, deadlocks};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
+use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
+
+/// How many locks are listed at most.
+const MOST: usize = 10_000;
 
 /// One lock in use.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -21,10 +25,11 @@ pub(crate) struct Lock {
     pub(crate) full_name: String,
     /// Its claims in the order of the queue; the holders come first.
     pub(crate) claims: Vec<Claim>,
-    /// The circles of processes that wait for each other in which somebody waits for this lock.
+    /// The circles of processes that wait for each other in which somebody waits for this lock; of a single lock alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) deadlocks: Option<Vec<Vec<Wait>>>,
-    /// The last claims of this lock that this server has seen, the newest first; of a single lock alone.
+    /// The last claims of this lock, of this server's clients and of others while somebody watched, the newest first; of a single
+    /// lock alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) history: Option<Vec<crate::watcher::Past>>,
 }
@@ -104,8 +109,8 @@ impl Lock {
     fn of(app: &App, lock: &LockView, uncertain: &HashSet<String>) -> Self {
         let claims = lock.claims.iter().enumerate().map(|(index, claim)| {
             let ahead = lock.waits_for(index).into_iter().map(|ahead| lock.claims[ahead].id.clone());
-            let held = app.watcher.held_for(&claim.id).map(|held| held.as_secs_f64());
-            Claim::of(claim, ahead.collect(), held, uncertain.contains(&claim.id))
+            let held_for = claim.held_for.or_else(|| app.watcher.held_for(&claim.id));
+            Claim::of(claim, ahead.collect(), held_for, uncertain.contains(&claim.id))
         });
         Self {
             name: lock.name.clone(),
@@ -118,7 +123,7 @@ impl Lock {
 }
 
 impl Claim {
-    fn of(claim: &ClaimView, waits_for: Vec<String>, held_seconds: Option<f64>, uncertain: bool) -> Self {
+    fn of(claim: &ClaimView, waits_for: Vec<String>, held_for: Option<Duration>, uncertain: bool) -> Self {
         Self {
             id: claim.id.clone(),
             standing: claim.standing.to_string(),
@@ -128,7 +133,9 @@ impl Claim {
             pid: claim.holder.pid,
             token: claim.token.map(|token| token.0),
             age_seconds: claim.age.map(|age| age.as_secs_f64()),
-            held_seconds: held_seconds.filter(|_| claim.standing == Standing::Holds),
+            held_seconds: held_for
+                .filter(|_| claim.standing == Standing::Holds)
+                .map(|held_for| held_for.as_secs_f64()),
             ttl_left_seconds: claim.ttl_left.map(|left| left.as_secs_f64()),
             uncertain,
             foreign: claim.foreign,
@@ -157,6 +164,18 @@ pub(crate) struct Which {
     limit: Option<usize>,
 }
 
+/// The locks in use that a caller may see, with names that begin so, sorted.
+async fn seen(app: &App, caller: &Caller, prefix: &str, limit: usize) -> Result<Vec<LockView>, Problem> {
+    let mut locks = Vec::new();
+    for prefix in caller.seen_within(prefix) {
+        locks.extend(app.keeper.inspect_at_most(&prefix, limit).await?);
+    }
+    locks.sort_by(|one, other| one.name.cmp(&other.name));
+    locks.dedup_by(|one, other| one.name == other.name);
+    locks.truncate(limit);
+    Ok(locks)
+}
+
 /// The locks in use, with holders and waiters in order.
 #[utoipa::path(
     get, path = "/v1/locks", tag = "locks", security((), ("token" = [])), params(Which),
@@ -175,16 +194,10 @@ pub(crate) async fn list(
     InQuery(which): InQuery<Which>,
 ) -> Result<Json<Locks>, Problem> {
     let limit = which.limit.unwrap_or(1000);
-    if !(1..=10_000).contains(&limit) {
-        return Err(Problem::invalid(format!("a limit of {limit} is not possible: give 1 to 10000")));
+    if !(1..=MOST).contains(&limit) {
+        return Err(Problem::invalid(format!("a limit of {limit} is not possible: give 1 to {MOST}")));
     }
-    let mut locks = Vec::new();
-    for prefix in caller.seen_within(&which.prefix) {
-        locks.extend(app.keeper.inspect_at_most(&prefix, limit).await?);
-    }
-    locks.sort_by(|one, other| one.name.cmp(&other.name));
-    locks.dedup_by(|one, other| one.name == other.name);
-    locks.truncate(limit);
+    let locks = seen(&app, &caller, &which.prefix, limit).await?;
     let uncertain = app.uncertain_claims();
     Ok(Json(Locks {
         deadlocks: circles(&locks),
@@ -214,7 +227,15 @@ pub(crate) async fn show(
     caller.may_on(Right::Look, &name)?;
     let lock =
         app.keeper.look(&name).await?.unwrap_or_else(|| LockView { name: name.clone(), claims: Vec::new() });
+    // They take a look at all locks, and nobody is stuck where nobody waits.
+    let all = match lock.waiters().next() {
+        Some(_) => seen(&app, &caller, "", MOST).await?,
+        None => Vec::new(),
+    };
+    let mut deadlocks = circles(&all);
+    deadlocks.retain(|circle| circle.iter().any(|wait| wait.waits_for_lock == name));
     Ok(Json(Lock {
+        deadlocks: Some(deadlocks),
         history: Some(app.watcher.history(&name)),
         ..Lock::of(&app, &lock, &app.uncertain_claims())
     }))

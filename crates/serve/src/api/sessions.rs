@@ -110,6 +110,7 @@ pub(crate) fn holder(who: Option<Who>, peer: &Peer, otherwise: &str) -> Holder {
         (status = 410, description = "`session_ended`"),
         (status = 413, description = "`too_large`"),
         (status = 415, description = "`not_json`"),
+        (status = 422, description = "`key_reused` for a session of another TTL or holder"),
         (status = 429, description = "`too_many_sessions`"),
         (status = 503, description = "`ending`"),
     )
@@ -127,6 +128,7 @@ pub(crate) async fn make(
         None => DEFAULT_TTL,
     };
     let peer = peer.map(|Extension(peer)| peer).unwrap_or_default();
+    let key = key.map(|key| (key, format!("{ttl:?} {:?}", new.holder)));
     let session = app.make_session(&caller, ttl, holder(new.holder, &peer, "http"), key, arrived)?;
     Ok((StatusCode::CREATED, Json(SessionReply::of(&session, None))))
 }

@@ -8,8 +8,8 @@ use crate::error::Problem;
 use crate::extract::{Arrived, Client};
 use crate::hold::Held;
 use crate::listen::Peer;
-use crate::quota::Kind;
-use crate::session::{End, Session};
+use crate::session::{CLOCK, End, Session};
+use crate::tokens::Right;
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{RawQuery, State};
@@ -19,7 +19,6 @@ use futures_util::stream;
 use lockkeeper_core::Demand;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// How often a line says that the lock is still held. The session of a stream is heard as often, by the stream itself.
@@ -138,38 +137,47 @@ pub(crate) async fn hold(
     let holder = holder(parameters.holder.map(Who::Text), &peer, &agent);
     let session = app.make_session(&caller, app.settings.limits.wait + SESSION_TTL, holder, None, arrived)?;
     let ending = Ending(app.clone(), Arc::clone(&session));
-    let counted = app.count(Kind::Hold, &caller.name)?;
-    let guard = asked.grant(&app, &session).await?;
-    let held = Arc::new(Held::new(App::new_hold_id(), &session, demand, guard, counted)?);
-    app.add_hold(&held)?;
-    app.figures.granted.fetch_add(1, Relaxed);
+    let held = asked.acquire(&app, &session, None).await?;
     let first = first_lines(&held);
-    let lines = stream::unfold((Some(first), held, ending), |(first, held, ending)| async move {
-        if let Some(first) = first {
-            return Some((Ok::<_, Infallible>(first), (None, held, ending)));
-        }
-        if held.is_over() || held.session.has_ended().is_some() {
-            return None;
-        }
-        let line = tokio::select! {
-            problem = held.lost() => {
-                ending.1.end(End::Deleted);
-                format!("lost: {}\n", problem.reason.unwrap_or(problem.code))
+    let lines =
+        stream::unfold((Some(first), held, ending, headers), |(first, held, ending, headers)| async move {
+            if let Some(first) = first {
+                return Some((Ok::<_, Infallible>(first), (None, held, ending, headers)));
             }
-            // Nobody was given a deadline here, so there is none to wait for: the line tells.
-            _ = ending.0.when_ending(), if !ending.0.settings.drain => {
-                ending.1.end(End::ServerEnded);
-                format!("lost: {}\n", End::ServerEnded.word())
+            if held.is_over() || held.session.has_ended().is_some() {
+                return None;
             }
-            () = tokio::time::sleep(LINE_EVERY) => {
-                let _ = ending.1.hear(crate::session::CLOCK.now());
-                "held\n".to_owned()
-            }
-        };
-        Some((Ok(Bytes::from(line)), (None, held, ending)))
-    });
+            let line = tokio::select! {
+                problem = held.lost() => {
+                    ending.1.end(End::Deleted);
+                    format!("lost: {}\n", problem.reason.unwrap_or(problem.code))
+                }
+                // Nobody was given a deadline here, so there is none to wait for: the line tells.
+                () = ending.0.when_releasing() => {
+                    ending.1.end(End::ServerEnded);
+                    format!("lost: {}\n", End::ServerEnded.word())
+                }
+                () = tokio::time::sleep(LINE_EVERY) => match may_hold(&ending.0, &headers, &held) {
+                    Ok(()) => {
+                        let _ = ending.1.hear(CLOCK.now());
+                        "held\n".to_owned()
+                    }
+                    Err(problem) => {
+                        ending.1.end(End::Deleted);
+                        format!("lost: {}\n", problem.code)
+                    }
+                }
+            };
+            Some((Ok(Bytes::from(line)), (None, held, ending, headers)))
+        });
     let kind = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
     Ok((kind, Body::from_stream(lines)).into_response())
+}
+
+/// Whether the token is still known and may hold these locks.
+fn may_hold(app: &App, headers: &HeaderMap, held: &Held) -> Result<(), Problem> {
+    let caller = app.caller(headers)?;
+    held.tokens.iter().try_for_each(|token| caller.may_on(Right::Hold, &token.name))
 }
 
 fn first_lines(held: &Held) -> Bytes {

@@ -120,9 +120,9 @@ try {
   // Search by prefix, by keyboard.
   await page.getByLabel('Name').focus();
   await page.keyboard.type('stock/');
-  await page.getByText('2 of 5').waitFor();
+  await page.getByText('2 in use').waitFor();
   await page.getByLabel('Name').fill('');
-  await page.getByText('5 of 5').waitFor();
+  await page.getByText('5 in use').waitFor();
 
   // The graph.
   await page.getByRole('link', { name: 'Who waits for whom' }).click();
@@ -138,6 +138,21 @@ try {
   });
   assert.equal(hidden, 0, 'no name of a lock lies on a process');
   await page.screenshot({ path: join(pictures, 'page-graph.png') });
+
+  // With many who wait for permits, each behind several, it is drawn at once.
+  const many = Array.from({ length: 45 }, (_, at) => at);
+  const permit = { mode: { permits: 1, of: 3 } };
+  const sessions = [];
+  for (const at of many) {
+    sessions.push(await locks.session('pool', `host-${at}`, at));
+    const held = locks.hold(sessions[at], 'pool', permit);
+    if (at < 3) assert.equal((await held).status, 201);
+    else waiting.push(held);
+  }
+  const last = page.locator('li').filter({ hasText: 'pool (host-44, pid 44) waits for pool behind' });
+  await last.first().waitFor();
+  for (const session of sessions) await fetch(`${url}/v1/sessions/${session}`, { method: 'DELETE' });
+  await last.first().waitFor({ state: 'detached' });
 
   // One lock, and evict behind a question.
   await page.getByRole('link', { name: 'Locks', exact: true }).click();

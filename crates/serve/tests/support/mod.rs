@@ -3,11 +3,12 @@
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, BodyDataStream};
 use axum::http::{Method, Request};
+use futures_util::StreamExt as _;
 use lockkeeper_core::Keeper;
 use lockkeeper_core::engine::{Engine, Memory};
-use lockkeeper_serve::{Server, Settings};
+use lockkeeper_serve::{Server, Settings, Tokens};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,6 +114,14 @@ impl Served {
         self.send(self.request(Method::GET, path, None, None)).await
     }
 
+    /// A reply whose body goes on.
+    pub async fn stream(&self, path: &str) -> Stream {
+        let request = self.request(Method::GET, path, None, None);
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), 200, "{response:?}");
+        Stream { body: response.into_body().into_data_stream(), text: String::new() }
+    }
+
     pub async fn post(&self, path: &str, body: Value) -> Reply {
         self.send(self.request(Method::POST, path, None, Some(body))).await
     }
@@ -151,6 +160,58 @@ impl Served {
     pub async fn until_free(&self, name: &str) {
         until("the lock is free", async || self.keeper.look(name).await.unwrap().is_none()).await;
     }
+}
+
+/// A reply whose body goes on.
+pub struct Stream {
+    body: BodyDataStream,
+    /// What has come and was not waited for yet.
+    pub text: String,
+}
+
+impl Stream {
+    /// Reads until this text has come; returns all that came before it.
+    pub async fn until(&mut self, text: &str) -> String {
+        loop {
+            if let Some(at) = self.text.find(text) {
+                let rest = self.text.split_off(at + text.len());
+                return std::mem::replace(&mut self.text, rest);
+            }
+            assert!(self.read().await, "no {text:?}, it ends with {:?}", self.text);
+        }
+    }
+
+    /// Reads to the end.
+    pub async fn to_end(mut self) -> String {
+        while self.read().await {}
+        self.text
+    }
+
+    async fn read(&mut self) -> bool {
+        let more = tokio::time::timeout(LIMIT, self.body.next()).await;
+        let Some(more) = more.unwrap_or_else(|_| panic!("nothing comes after {:?}", self.text)) else {
+            return false;
+        };
+        self.text += &String::from_utf8_lossy(&more.unwrap());
+        true
+    }
+}
+
+/// A token file of these names and rights, what the server makes of it, and the tokens.
+pub fn tokens(lines: &[(&str, &str)]) -> (tempfile::TempDir, Tokens, Vec<String>) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tokens");
+    let mut given = Vec::new();
+    let text: String = lines
+        .iter()
+        .map(|(name, rights)| {
+            let (token, line) = Tokens::generate(name).unwrap();
+            given.push(token);
+            line.replace("look,hold *", rights) + "\n"
+        })
+        .collect();
+    std::fs::write(&path, text).unwrap();
+    (directory, Tokens::from_file(path).unwrap(), given)
 }
 
 /// Polls a condition that must come true in the end.
