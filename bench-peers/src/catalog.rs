@@ -32,6 +32,8 @@ pub struct Peer {
     pub kind: &'static str,
     /// What its documentation has for safety, and is switched on or asked under faults.
     pub safety: &'static str,
+    /// On Redis, the commands that it sends itself and that its scripts do not run.
+    pub direct: &'static [&'static str],
 }
 
 const fn ours(engine: &'static str, name: &'static str, parameters: &'static str) -> Peer {
@@ -42,11 +44,12 @@ const fn ours(engine: &'static str, name: &'static str, parameters: &'static str
         runs: Runs::Rust("lockkeeper", parameters),
         kind: "",
         safety: "lost signal, `state()`",
+        direct: &[],
     }
 }
 
 const fn peer(engine: &'static str, name: &'static str, rival: &'static str, runs: Runs) -> Peer {
-    Peer { name, engine, rival: Some(rival), runs, kind: "", safety: "" }
+    Peer { name, engine, rival: Some(rival), runs, kind: "", safety: "", direct: &[] }
 }
 
 impl Peer {
@@ -58,11 +61,17 @@ impl Peer {
         Self { safety, ..self }
     }
 
+    const fn sends(self, direct: &'static [&'static str]) -> Self {
+        Self { direct, ..self }
+    }
+
     const fn by(self, library: &'static str, parameters: &'static str) -> Self {
         Self { runs: Runs::Rust(library, parameters), ..self }
     }
 }
 
+/// These take a lock by SET; the scripts that release and renew it run none.
+const SET: &[&str] = &["set"];
 const REDISSON: Runs = Runs::Java("RedissonPeer");
 
 /// Those whose speed is compared, ours before its peers.
@@ -71,10 +80,11 @@ pub const MEASURED: &[Peer] = &[
     peer("file", "std File::lock", "file queue", Runs::Rust("file", "")),
     ours("redis", "redis queue", "?style=queue"),
     ours("redis", "redis plain", "?style=plain"),
-    peer("redis", "rslock", "redis plain", Runs::Rust("rslock", "")),
-    peer("redis", "distributed-lock (Redis)", "redis plain", Runs::Rust("distributed-lock-redis", "")),
-    peer("redis", "redis-py Lock", "redis plain", Runs::Python("redis-py")),
-    peer("redis", "redsync", "redis plain", Runs::Go("redsync")),
+    peer("redis", "rslock", "redis plain", Runs::Rust("rslock", "")).sends(SET),
+    peer("redis", "distributed-lock (Redis)", "redis plain", Runs::Rust("distributed-lock-redis", ""))
+        .sends(SET),
+    peer("redis", "redis-py Lock", "redis plain", Runs::Python("redis-py")).sends(SET),
+    peer("redis", "redsync", "redis plain", Runs::Go("redsync")).sends(SET),
     peer("redis", "redislock", "redis plain", Runs::Go("redislock")),
     ours("redis", "redis redisson", "?style=redisson"),
     peer("redis", "Redisson RLock", "redis redisson", REDISSON).of("mutex"),

@@ -88,7 +88,7 @@ fn turns(
     let placed = workload.placement(&setup.scale).hold()?;
     let prepare = peer.line("t", "turns", &format!("{name} {shape} {count} {milliseconds} {most}"));
     program.call(&prepare, setup.patience)?;
-    let requests = Requests::start(url)?;
+    let requests = Requests::start(url, peer)?;
     let (_, reply) = program.call("t go", setup.patience)?;
     let requests = requests.so_far()?;
     drop(placed);
@@ -101,7 +101,7 @@ fn relay(peer: &Peer, url: &str, name: &str, setup: &Setup) -> Result<Sample> {
     let (waiters, hand_overs) = (setup.waiters, setup.hand_overs);
     program.call(&peer.line("t", "relay", &format!("{name} {waiters} {hand_overs}")), setup.patience)?;
     std::thread::sleep(FIRST_LOOKS);
-    let (requests, started) = (Requests::start(url)?, Instant::now());
+    let (requests, started) = (Requests::start(url, peer)?, Instant::now());
     std::thread::sleep(setup.idle);
     let requests = requests.so_far()?.map(|requests| requests / started.elapsed().as_secs_f64());
     let (_, reply) = program.call("t go", setup.patience)?;
@@ -139,9 +139,9 @@ struct Requests {
 }
 
 impl Requests {
-    fn start(url: &str) -> Result<Self> {
+    fn start(url: &str, peer: &Peer) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let count = runtime.block_on(Count::start(url))?;
+        let count = runtime.block_on(Count::start_for(url, peer.direct))?;
         Ok(Self { runtime, count })
     }
 

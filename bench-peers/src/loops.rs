@@ -1,6 +1,7 @@
 //! The loops that measure a Rust library in this process, in two steps: what is prepared is not counted.
 
 use crate::libraries::{Client, Held, Place, connect};
+use futures_util::future::try_join_all;
 use lockkeeper_bench::Result;
 use lockkeeper_bench::measure::{Latencies, Pace};
 use lockkeeper_bench::scale::Limit;
@@ -35,7 +36,7 @@ struct Contender {
     number: usize,
 }
 
-/// Connections that have had each lock once.
+/// Connections that have had each lock once, and have waited for it where it is contended.
 pub struct Prepared(Vec<Contender>);
 
 pub async fn prepare_turns(
@@ -55,6 +56,14 @@ pub async fn prepare_turns(
         let name = if contended { name.to_owned() } else { format!("{name}-{number}") };
         client.lock(&name).await?.release().await?;
         all.push(Contender { client, name, number });
+    }
+    if contended {
+        // What a client opens only to wait is no part of a turn either.
+        let meet = |contender: &Contender| {
+            let client = Arc::clone(&contender.client);
+            async move { client.lock(name).await?.release().await }
+        };
+        try_join_all(all.iter().map(meet)).await?;
     }
     Ok(Prepared(all))
 }

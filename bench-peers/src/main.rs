@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.first().map(String::as_str) {
         Some("peer") => peer::serve(&words[1..]),
-        Some("faults") => faults::run(&Options::read(&words[1..])?),
+        Some("faults") => faults::run(&Options::read_for_faults(&words[1..])?),
         _ => bench(Options::read(&words)?),
     }
 }

@@ -24,6 +24,18 @@ pub struct Options {
 }
 
 impl Options {
+    /// Those of `faults`, whose own proxies stand between a program and its server.
+    pub fn read_for_faults(words: &[String]) -> Result<Self> {
+        let options = Self::read(words)?;
+        if !options.scale.delay.is_zero() {
+            return Err(
+                "faults takes no --delay: it puts every program under the same faults, and measures no speed"
+                    .into(),
+            );
+        }
+        Ok(options)
+    }
+
     pub fn read(words: &[String]) -> Result<Self> {
         let limit = Limit { turns: 200_000, time: Duration::from_secs(1) };
         let mut options = Self {

@@ -4,7 +4,7 @@ read_globals = {"redis", "KEYS", "ARGV"}
 max_line_length = 130
 -- Every script follows the prelude, which has these names for it.
 files["src/scripts/common.lua"] = {unused = false}
-for _, name in ipairs({"ask", "attempt", "evict", "keep", "leave", "list", "pass", "raise", "regain", "wait"}) do
+for _, name in ipairs({"ask", "claims", "evict", "keep", "list", "pass", "raise", "regain", "wait"}) do
   files["src/scripts/" .. name .. ".lua"] = {
     read_globals = {
       "lock", "fence", "waiting", "seconds", "now_ms", "use", "read", "hold_of", "live", "last_number", "number_of",

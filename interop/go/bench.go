@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -83,27 +84,46 @@ func prepareTurns(connect connector, name string, contended bool, count, millise
 			return nil, err
 		}
 	}
+	if contended {
+		// What a client opens only to wait is no part of a turn either.
+		if err := meet(all, name); err != nil {
+			return nil, err
+		}
+	}
 	return func() (string, error) {
 		var group sync.WaitGroup
 		var last, left atomic.Int64
 		last.Store(-1)
 		left.Store(turns)
-		results, errors := make([]contender, count), make([]error, count)
+		results, failures := make([]contender, count), make([]error, count)
 		started, limit := time.Now(), time.Duration(milliseconds)*time.Millisecond
 		for number, own := range all {
 			group.Go(func() {
-				results[number], errors[number] = takeTurns(own, names[number], int64(number), &last, &left, started, limit)
+				results[number], failures[number] = takeTurns(own, names[number], int64(number), &last, &left, started, limit)
 			})
 		}
 		group.Wait()
-		for _, err := range errors {
-			if err != nil {
-				return "", err
-			}
+		if err := errors.Join(failures...); err != nil {
+			return "", err
 		}
 		text, err := json.Marshal(results)
 		return string(text), err
 	}, nil
+}
+
+// meet lets all take the lock once, at the same time.
+func meet(all []locker, name string) error {
+	var group sync.WaitGroup
+	failures := make([]error, len(all))
+	for number, own := range all {
+		group.Go(func() {
+			if failures[number] = own.lock(name); failures[number] == nil {
+				failures[number] = own.unlock(name)
+			}
+		})
+	}
+	group.Wait()
+	return errors.Join(failures...)
 }
 
 func takeTurns(own locker, name string, me int64, last, left *atomic.Int64, started time.Time, limit time.Duration) (contender, error) {

@@ -45,10 +45,10 @@ impl Counter {
         })
     }
 
-    /// The requests since the server started.
-    pub(crate) async fn requests(&self) -> Result<u64> {
+    /// The requests since the server started. `direct` as in [`Count::start_for`].
+    async fn requests(&self, direct: &[&str]) -> Result<u64> {
         match self {
-            Self::Redis(nodes) => redis::requests(nodes).await,
+            Self::Redis(nodes) => redis::requests(nodes, direct).await,
             Self::ZooKeeper(hosts) => ask::zookeeper_packets(hosts).await,
             Self::Etcd(hosts) => ask::etcd_messages(hosts).await,
             Self::Postgres(client) => postgres::requests(client).await,
@@ -60,6 +60,7 @@ impl Counter {
 /// Counts the requests between two moments.
 pub struct Count {
     counter: Option<Counter>,
+    direct: &'static [&'static str],
     before: u64,
 }
 
@@ -69,12 +70,21 @@ impl Count {
     /// # Errors
     /// When the server does not tell.
     pub async fn start(url: &str) -> Result<Self> {
+        Self::start_for(url, &[]).await
+    }
+
+    /// From now on, for clients of Redis that send these commands themselves: lower-case names of commands that their
+    /// scripts do not run.
+    ///
+    /// # Errors
+    /// When the server does not tell.
+    pub async fn start_for(url: &str, direct: &'static [&'static str]) -> Result<Self> {
         let counter = Counter::open(url).await?;
         let before = match &counter {
-            Some(counter) => counter.requests().await?,
+            Some(counter) => counter.requests(direct).await?,
             None => 0,
         };
-        Ok(Self { counter, before })
+        Ok(Self { counter, direct, before })
     }
 
     /// Until now; `None` if nobody counts.
@@ -83,7 +93,10 @@ impl Count {
     /// When the server does not tell.
     pub async fn so_far(&self) -> Result<Option<f64>> {
         match &self.counter {
-            Some(counter) => Ok(Some(counter.requests().await?.saturating_sub(self.before) as f64)),
+            Some(counter) => {
+                let requests = counter.requests(self.direct).await?;
+                Ok(Some(requests.saturating_sub(self.before) as f64))
+            }
             None => Ok(None),
         }
     }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Something that locks and releases; the same loops measure floors and keepers.
-pub trait Pairs: Send + Sync {
+pub(crate) trait Pairs: Send + Sync {
     /// One lock and release of the lock with this number, which nobody else uses.
     fn pair(&self, lock: usize) -> BoxFuture<'_, Result<()>>;
 }

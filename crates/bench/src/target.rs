@@ -136,7 +136,7 @@ fn with_style(url: &str, abilities: &Abilities) -> String {
 ///
 /// # Errors
 /// The engine's.
-pub async fn connect(url: &str, ttl: Option<Duration>) -> Result<Keeper> {
+pub(crate) async fn connect(url: &str, ttl: Option<Duration>) -> Result<Keeper> {
     let mut connect = Connect::to(url).namespace(NAMESPACE).holder("bench");
     if let Some(ttl) = ttl {
         connect = connect.ttl(ttl);

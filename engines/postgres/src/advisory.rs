@@ -65,7 +65,7 @@ impl Kind for Advisory {
     const STATEMENTS: &'static [&'static str] = &[
         include_str!("sql/advisory_take.sql"),
         "SELECT pg_advisory_unlock(hashtextextended($1, 0))",
-        "SELECT lockkeeper_advisory_wait($1) AS token, pg_backend_pid() AS backend",
+        include_str!("sql/advisory_wait.sql"),
         PROBE,
     ];
     const IDLE_TIMEOUT: &'static str = "idle_session_timeout";

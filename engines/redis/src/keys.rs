@@ -134,6 +134,11 @@ impl RedissonKeys<'_> {
         self.after("redisson_lock_token")
     }
 
+    /// Those that wait for an RFairLock.
+    pub(crate) fn queue(&self) -> String {
+        self.after("redisson_lock_queue")
+    }
+
     /// The mark of a claim that has left before it arrived.
     pub(crate) fn left(&self, id: ClaimId) -> String {
         format!("{}left:{id}", self.before())
@@ -230,6 +235,7 @@ mod tests {
         assert_eq!(keys.channel(false), "redisson_lock__channel:{orders/42}");
         assert_eq!(keys.channel(true), "redisson_rwlock:{orders/42}");
         assert_eq!(keys.fence(), "redisson_lock_token:{orders/42}");
+        assert_eq!(keys.queue(), "redisson_lock_queue:{orders/42}");
         assert_eq!(keys.timeout("id:0"), "{orders/42}:id:0:rwlock_timeout:1");
         assert_eq!(RedissonKeys("a{b}c").channel(false), "redisson_lock__channel:a{b}c");
         assert_eq!(RedissonKeys("a{b}c").timeout("id:0"), "a{b}c:id:0:rwlock_timeout:1");

@@ -173,6 +173,11 @@ fn other_use(name: &LockName, what: &str) -> Error {
     let what = match what {
         "RLock" => "an RLock: use the style 'redisson', or another name".to_owned(),
         "RReadWriteLock" => "an RReadWriteLock: use the style 'redisson-rw', or another name".to_owned(),
+        "RFairLock" => format!(
+            "an RFairLock, whose queue lockkeeper does not join: use another name, or delete the key '{}' if nobody waits \
+             there any more",
+            RedissonKeys(name.as_str()).queue()
+        ),
         "hash" => "a hash that is no lock of Redisson's: use another name".to_owned(),
         kind => format!("a key of the type {kind}, and no lock of Redisson's: use another name"),
     };
@@ -208,6 +213,7 @@ impl Race for Redisson {
                 &keys.left(claim.id),
                 &keys.note(&field),
                 &keys.timeout(&field),
+                &keys.queue(),
             ])
             .arg(&field)
             .arg(&*self.0.holder.of(claim))

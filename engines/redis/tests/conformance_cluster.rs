@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut program = Program::new();
-    // The style 'queue' publishes to all members, 'redisson' to those that have the slot.
-    for (part, abilities) in [("", lockkeeper_redis::STYLES[0]), ("redisson", lockkeeper_redis::STYLES[2])] {
+    // The style 'queue' publishes to all members, the 'redisson' ones to those that have the slot.
+    let styles = lockkeeper_redis::STYLES;
+    for (part, abilities) in [("", styles[0]), ("redisson", styles[2]), ("redisson-rw", styles[3])] {
         let suite = Suite::new(abilities).cannot(
             "tokens::grow_after_a_restart",
             "the members keep nothing on disk; the suite on one server restarts it with its data",

@@ -4,7 +4,7 @@
 //! shows it). So writes are held back until a replica has everything, as an operator does who fails over by plan: no case is
 //! excluded, and all must get over the change of the master.
 
-use lockkeeper_conformance::{Subject, Suite};
+use lockkeeper_conformance::{Program, Subject, Suite};
 use lockkeeper_testkit::Sentinel;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,24 +17,31 @@ const SHORT_TTL: Duration = Duration::from_secs(8);
 const INTO_THE_SUITE: Duration = Duration::from_secs(3);
 
 fn main() -> ExitCode {
-    let suite = Suite::new(lockkeeper_redis::STYLES[0]).mostly_waits().cannot(
-        "away::a_wait_learns_that_the_server_is_away_and_outlives_a_short_absence",
-        "the client learns the master's own address, which no proxy stands before",
-    );
-    suite.run(|| {
-        let sentinel = Arc::new(Sentinel::start());
-        let turn = Arc::new(Mutex::new(()));
-        let (first, first_turn) = (Arc::clone(&sentinel), Arc::clone(&turn));
-        spawn(move || {
-            sleep(INTO_THE_SUITE);
-            fail_over(&first, &first_turn);
-        });
-        let again = Arc::clone(&sentinel);
-        Subject::at(sentinel.url())
-            .short_ttl(SHORT_TTL)
-            .restart(move || fail_over(&again, &turn))
-            .keep(sentinel)
-    })
+    let styles = lockkeeper_redis::STYLES;
+    let mut program = Program::new();
+    for (part, abilities) in [("", styles[0]), ("redisson", styles[2]), ("redisson-rw", styles[3])] {
+        let suite = Suite::new(abilities).mostly_waits().cannot(
+            "away::a_wait_learns_that_the_server_is_away_and_outlives_a_short_absence",
+            "the client learns the master's own address, which no proxy stands before",
+        );
+        program = program.suite(part, suite, move || failing_over(abilities.style));
+    }
+    program.run()
+}
+
+fn failing_over(style: &str) -> Subject {
+    let sentinel = Arc::new(Sentinel::start());
+    let turn = Arc::new(Mutex::new(()));
+    let (first, first_turn) = (Arc::clone(&sentinel), Arc::clone(&turn));
+    spawn(move || {
+        sleep(INTO_THE_SUITE);
+        fail_over(&first, &first_turn);
+    });
+    let again = Arc::clone(&sentinel);
+    Subject::at(format!("{}?style={style}", sentinel.url()))
+        .short_ttl(SHORT_TTL)
+        .restart(move || fail_over(&again, &turn))
+        .keep(sentinel)
 }
 
 /// Makes a replica the master that has everything the old one has acknowledged.

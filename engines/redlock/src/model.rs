@@ -1,8 +1,8 @@
 //! The protocol of `ballot`, model-checked: three nodes, three clients, crashes, lost and late messages.
 //! Only RedLock has a protocol of its own.
 //!
-//! The clients' decisions are those of the engine (`ballot` itself); the nodes do what the scripts `attempt`, `raise`,
-//! `regain` and `leave` do. A request may be lost, a reply may be lost, and a request may arrive after its client has given up. A
+//! The clients' decisions are those of the engine (`ballot` itself); the nodes do what the scripts `claims`, `raise` and
+//! `regain` do. A request may be lost, a reply may be lost, and a request may arrive after its client has given up. A
 //! client may crash at any time. A node may restart and forget everything; it takes part again at once, or after the
 //! delay, and holders renew and regain it. How leases end is the model's one assumption:
 //!

@@ -2,41 +2,98 @@
 //! Only RedLock has several servers that know nothing of each other.
 
 use crate::ENGINE;
+use crate::scripts;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use lockkeeper_core::Error;
-use lockkeeper_core::engine::{BoxFuture, Connections, background};
-use lockkeeper_redis::parts::{Call, ConnectOptions, Connection, Server, Subscribed, Subscription, error};
+use lockkeeper_core::engine::{Batch, Batcher, Connections, background};
+use lockkeeper_redis::parts::{
+    Call, ConnectOptions, Connection, Server, Subscribed, Subscription, error, text,
+};
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// Where a node remembers that it has not forgotten anything since we first saw it.
 const MARK: &str = "lockkeeper:redlock";
 /// The least time in which a connection can be expected to open.
 const LEAST_TIMEOUT: Duration = Duration::from_millis(200);
 
+/// How many steps one call takes: enough to spare a server most of the calls, few enough not to hold it up.
+const STEPS_PER_CALL: usize = 64;
+/// How many such calls are under way to one node.
+const CALLS_AT_ONCE: usize = 2;
+
 /// The servers of one RedLock.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    nodes: Vec<Subscribed>,
+    nodes: Vec<Node>,
     limit: Duration,
+}
+
+#[derive(Debug)]
+struct Node {
+    subscribed: Arc<Subscribed>,
+    claims: Arc<Batcher<Claims>>,
+}
+
+/// What waits to be sent to one node: one call of a script takes and frees many locks.
+struct Claims(Arc<Subscribed>);
+
+/// How one claim takes or frees its lock, as the script 'claims' has it.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) keys: [String; 4],
+    pub(crate) arguments: [String; 6],
+}
+
+impl Batch for Claims {
+    type Request = Arc<Step>;
+    type Reply = RedisResult<Value>;
+
+    fn at_most(&self) -> usize {
+        STEPS_PER_CALL
+    }
+
+    async fn send(&self, steps: &[Arc<Step>]) -> Vec<RedisResult<Value>> {
+        let keys: Vec<&str> = steps.iter().flat_map(|step| &step.keys).map(String::as_str).collect();
+        let arguments = steps.iter().flat_map(|step| &step.arguments);
+        let call = arguments.fold(scripts::CLAIMS.call(&keys), |call, argument| call.arg(argument));
+        let reply = match self.0.current() {
+            Some(connection) => connection.run(&call).await,
+            None => Err(no_reply()),
+        };
+        match reply {
+            Ok(Value::Array(replies)) if replies.len() == steps.len() => {
+                replies.into_iter().map(one_reply).collect()
+            }
+            Ok(reply) => steps.iter().map(|_| Err(unexpected(format!("{reply:?}")))).collect(),
+            Err(error) => steps.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+}
+
+/// The script replies with a text where a step has failed.
+fn one_reply(reply: Value) -> RedisResult<Value> {
+    match text(&reply) {
+        Some(error) => Err(unexpected(error)),
+        None => Ok(reply),
+    }
+}
+
+fn unexpected(reply: String) -> RedisError {
+    (ErrorKind::UnexpectedReturnType, "the script has failed", reply).into()
 }
 
 /// The nodes' replies, each with the node's number, in the order in which they come. The requests run on the background
 /// runtime: when this is dropped they are sent all the same, whatever becomes of the caller's runtime.
-pub(crate) struct Replies<T>(FuturesUnordered<JoinHandle<(usize, RedisResult<T>)>>);
+pub(crate) struct Replies<T>(UnboundedReceiver<(usize, RedisResult<T>)>);
 
 impl<T> Replies<T> {
     /// The next reply; `None` when all have replied.
     pub(crate) async fn next(&mut self) -> Option<(usize, RedisResult<T>)> {
-        loop {
-            match self.0.next().await? {
-                Ok(reply) => return Some(reply),
-                Err(_) => continue, // the background runtime does not end before the process does
-            }
-        }
+        self.0.recv().await
     }
 }
 
@@ -63,7 +120,10 @@ impl Nodes {
                         .map_err(|cause| error(ENGINE, "connect", cause))
                 }
             });
-            Subscribed::start(Arc::new(connections), reconnected.clone())
+            let subscribed = Arc::new(Subscribed::start(Arc::new(connections), reconnected.clone()));
+            let claims = Claims(Arc::clone(&subscribed));
+            let claims = Arc::new(Batcher::new(claims, background::handle().clone(), CALLS_AT_ONCE));
+            Node { subscribed, claims }
         };
         let nodes = Self { nodes: servers.into_iter().map(connect).collect(), limit };
         nodes.wait_for_a_majority(restart_delay).await?;
@@ -93,46 +153,58 @@ impl Nodes {
 
     /// The connections that are open now.
     pub(crate) fn connections(&self) -> impl Iterator<Item = Arc<Connection>> {
-        self.nodes.iter().filter_map(Subscribed::current)
+        self.nodes.iter().filter_map(|node| node.subscribed.current())
     }
 
     /// Sends a call to these nodes, all at once. One that is not connected counts as silent at once.
-    pub(crate) fn request(
-        &self,
-        nodes: impl Iterator<Item = usize>,
-        call: impl Fn() -> Call,
-    ) -> Replies<Value> {
-        self.request_each(nodes, |connection| {
-            let call = call();
-            Box::pin(async move { connection.run(&call).await })
+    pub(crate) fn request(&self, nodes: impl Iterator<Item = usize>, call: Call) -> Replies<Value> {
+        let call = Arc::new(call);
+        self.request_each(nodes, |node| {
+            let (connection, call) = (node.subscribed.current(), Arc::clone(&call));
+            async move { connection.ok_or_else(no_reply)?.run(&call).await }
+        })
+    }
+
+    /// Takes or frees a lock at every node.
+    pub(crate) fn step(&self, step: Step) -> Replies<Value> {
+        let step = Arc::new(step);
+        self.request_each(0..self.nodes.len(), |node| {
+            let (claims, step) = (Arc::clone(&node.claims), Arc::clone(&step));
+            async move { claims.request(step).await.unwrap_or_else(|| Err(no_reply())) }
         })
     }
 
     /// Sends several calls in one pipeline to every node.
-    pub(crate) fn request_all(&self, calls: impl Fn() -> Vec<Call>) -> Replies<Vec<RedisResult<Value>>> {
-        self.request_each(0..self.nodes.len(), |connection| {
-            let calls = calls();
-            Box::pin(async move { connection.run_all(&calls).await })
+    pub(crate) fn request_all(&self, calls: Vec<Call>) -> Replies<Vec<RedisResult<Value>>> {
+        let calls = Arc::new(calls);
+        self.request_each(0..self.nodes.len(), |node| {
+            let (connection, calls) = (node.subscribed.current(), Arc::clone(&calls));
+            async move { connection.ok_or_else(no_reply)?.run_all(&calls).await }
         })
     }
 
-    fn request_each<T: Send + 'static>(
+    /// One task on the background runtime for all nodes: a task for each costs more than the request.
+    fn request_each<T: Send + 'static, F: Future<Output = RedisResult<T>> + Send + 'static>(
         &self,
         nodes: impl Iterator<Item = usize>,
-        request: impl Fn(Arc<Connection>) -> BoxFuture<'static, RedisResult<T>>,
+        request: impl Fn(&Node) -> F,
     ) -> Replies<T> {
-        let requests = nodes.map(|node| {
-            let request = self.nodes.get(node).and_then(Subscribed::current).map(&request);
-            background::handle().spawn(async move {
-                let Some(request) = request else { return (node, Err(no_reply())) };
-                (node, request.await)
-            })
+        let (sender, replies) = unbounded_channel();
+        let request_one = |number: usize| {
+            let reply = request(&self.nodes[number]);
+            async move { (number, reply.await) }
+        };
+        let mut requests: FuturesUnordered<_> = nodes.map(request_one).collect();
+        background::handle().spawn(async move {
+            while let Some(reply) = requests.next().await {
+                let _ = sender.send(reply);
+            }
         });
-        Replies(requests.collect())
+        Replies(replies)
     }
 
     pub(crate) fn close(&self) {
-        self.nodes.iter().for_each(Subscribed::close);
+        self.nodes.iter().for_each(|node| node.subscribed.close());
     }
 }
 

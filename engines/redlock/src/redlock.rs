@@ -2,7 +2,7 @@
 
 use crate::ENGINE;
 use crate::ballot::{self, Given, Verdict, Word, quorum};
-use crate::nodes::{Nodes, Replies};
+use crate::nodes::{Nodes, Replies, Step};
 use crate::regain::Round;
 use crate::scripts;
 use crate::view;
@@ -67,11 +67,22 @@ fn call(script: &'static Script, name: &LockName) -> Call {
     script.call(&keys(name.as_str()))
 }
 
-/// With the key that marks the claim as one that has left.
-pub(crate) fn call_for(script: &'static Script, claim: &Claim) -> Call {
+/// The keys of a lock, and the one that marks the claim as one that has left.
+fn keys_of(claim: &Claim) -> [String; 4] {
     let [lock, fence, waiting] = keys(claim.name.as_str());
     let left = PlainKeys::of(claim.name.as_str()).left(claim.id);
-    script.call(&[lock, fence, waiting, left]).arg(claim.id.to_string())
+    [lock, fence, waiting, left]
+}
+
+pub(crate) fn call_for(script: &'static Script, claim: &Claim) -> Call {
+    script.call(&keys_of(claim)).arg(claim.id.to_string())
+}
+
+/// What takes this attempt of a claim back; 0 is all of them.
+fn leaving(claim: &Claim, attempt: u64) -> Step {
+    let (none, ttl_ms) = (String::new, milliseconds(claim.ttl).to_string());
+    let arguments = [claim.id.to_string(), attempt.to_string(), "leave".into(), ttl_ms, none(), none()];
+    Step { keys: keys_of(claim), arguments }
 }
 
 fn keep_call(renewals: &[Renewal]) -> Call {
@@ -89,6 +100,16 @@ fn no_majority(doing: &'static str, last: Option<RedisError>) -> Error {
         }
         None => Error::temporary(ENGINE, doing, "no majority of the servers replies"),
     }
+}
+
+/// Runs the rounds of one request on the background runtime, where their replies come: the caller is woken once, by the
+/// outcome. They go on when the caller gives up.
+async fn in_background<T: Send + 'static>(
+    doing: &'static str,
+    rounds: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let outcome = background::handle().spawn(rounds).await;
+    outcome.unwrap_or_else(|error| Err(Error::temporary(ENGINE, doing, error)))
 }
 
 /// How an attempt ended.
@@ -121,18 +142,51 @@ impl Inner {
         }
     }
 
+    async fn attempt(&self, claim: &Claim) -> Result<Answer> {
+        // Validity is the TTL less the time spent and the drift: it is counted from here (Law 5).
+        let sent: Moment = Clock::Boot.now();
+        let attempt = self.attempts.fetch_add(1, SeqCst) + 1;
+        let mut words = vec![None; self.nodes.len()];
+        let outcome = self.vote(claim, attempt, &mut words).await;
+        let in_time = Clock::Boot.now().since(sent) < claim.ttl;
+        match outcome {
+            Outcome::Holds(token) if in_time => {
+                return Ok(Answer::GrantedAsOf(Grant { token: Token(token) }, sent, None));
+            }
+            _ => self.withdraw(claim, attempt, &words).await,
+        }
+        match outcome {
+            Outcome::Silence(last) => Err(no_majority("take the lock", last)),
+            Outcome::Busy(free_in) => Ok(Answer::Busy { free_in }),
+            Outcome::Holds(_) => Ok(Answer::Busy { free_in: None }),
+        }
+    }
+
+    async fn leave(&self, step: Step) -> Result<Left> {
+        let (left, replied, last) = self.count(self.nodes.step(step)).await;
+        let needed = quorum(self.nodes.len());
+        if replied < needed {
+            return Err(no_majority("free the lock", last));
+        }
+        let may_have_left = left + (self.nodes.len() - replied);
+        Ok(if left > 0 && may_have_left >= needed { Left::Left } else { Left::NotThere })
+    }
+
     /// One vote. What each node replies is noted in `words`.
     async fn vote(&self, claim: &Claim, attempt: u64, words: &mut [Option<Word>]) -> Outcome {
         let value = format!("{}-{attempt} {}", claim.id, self.holder.of(claim));
-        let call_node = || {
-            call_for(&scripts::ATTEMPT, claim)
-                .arg(attempt)
-                .arg(&value)
-                .arg(mode(claim))
-                .arg(milliseconds(claim.ttl))
-                .arg(fence_ms(claim.ttl))
+        let step = Step {
+            keys: keys_of(claim),
+            arguments: [
+                claim.id.to_string(),
+                attempt.to_string(),
+                mode(claim).into(),
+                milliseconds(claim.ttl).to_string(),
+                value,
+                fence_ms(claim.ttl).to_string(),
+            ],
         };
-        let mut replies = self.nodes.request(0..self.nodes.len(), call_node);
+        let mut replies = self.nodes.step(step);
         let (mut free_in, mut last) = (None, None);
         while let Some((node, reply)) = replies.next().await {
             words[node] = Some(read_word(reply, &mut free_in, &mut last));
@@ -160,11 +214,9 @@ impl Inner {
             .collect();
         for _ in 0..MORE_ROUNDS {
             let open: Vec<usize> = (0..given.len()).filter(|node| given[*node].is_none()).collect();
-            let call_node = || {
-                let call = call(&scripts::RAISE, &claim.name).arg(claim.id.to_string());
-                call.arg(number).arg(fence_ms(claim.ttl))
-            };
-            let mut replies = self.nodes.request(open.into_iter(), call_node);
+            let call = call(&scripts::RAISE, &claim.name).arg(claim.id.to_string());
+            let call = call.arg(number).arg(fence_ms(claim.ttl));
+            let mut replies = self.nodes.request(open.into_iter(), call);
             let verdict = loop {
                 let Some((node, reply)) = replies.next().await else {
                     break ballot::further_round(number, &given);
@@ -191,8 +243,7 @@ impl Inner {
     /// Takes back what an attempt left, at every node, also at those that did not reply. Waits only for those that
     /// let it in; the attempt's number keeps a late one from hurting the next attempt.
     async fn withdraw(&self, claim: &Claim, attempt: u64, words: &[Option<Word>]) {
-        let call_node = || call_for(&scripts::LEAVE, claim).arg(attempt).arg(milliseconds(claim.ttl));
-        let mut replies = self.nodes.request(0..self.nodes.len(), call_node);
+        let mut replies = self.nodes.step(leaving(claim, attempt));
         let mut inside = words.iter().filter(|word| matches!(word, Some(Word::In(_)))).count();
         while inside > 0
             && let Some((node, _)) = replies.next().await
@@ -204,11 +255,9 @@ impl Inner {
     /// Requests a message for when the lock is free. `None` if a majority is free by now, else how long to sleep at most. Fails if
     /// no majority replies, which would send no message either.
     async fn request_wake(&self, claim: &Claim, pace: &mut Pace) -> Result<Option<Duration>> {
-        let call_node = || {
-            let call = call(&scripts::WAIT, &claim.name).arg(&self.channel).arg(claim.id.to_string());
-            call.arg(mode(claim)).arg(milliseconds(claim.ttl))
-        };
-        let mut replies = self.nodes.request(0..self.nodes.len(), call_node);
+        let call = call(&scripts::WAIT, &claim.name).arg(&self.channel).arg(claim.id.to_string());
+        let call = call.arg(mode(claim)).arg(milliseconds(claim.ttl));
+        let mut replies = self.nodes.request(0..self.nodes.len(), call);
         let (mut free, mut foreign, mut left_ms) = (0, None, u64::MAX);
         let (mut replied, mut last) = (0, None);
         while let Some((_, reply)) = replies.next().await {
@@ -297,23 +346,8 @@ impl Race for RedLock {
     }
 
     async fn attempt(&self, claim: &Claim) -> Result<Answer> {
-        // Validity is the TTL less the time spent and the drift: it is counted from here (Law 5).
-        let sent: Moment = Clock::Boot.now();
-        let attempt = self.0.attempts.fetch_add(1, SeqCst) + 1;
-        let mut words = vec![None; self.0.nodes.len()];
-        let outcome = self.0.vote(claim, attempt, &mut words).await;
-        let in_time = Clock::Boot.now().since(sent) < claim.ttl;
-        match outcome {
-            Outcome::Holds(token) if in_time => {
-                return Ok(Answer::GrantedAsOf(Grant { token: Token(token) }, sent, None));
-            }
-            _ => self.0.withdraw(claim, attempt, &words).await,
-        }
-        match outcome {
-            Outcome::Silence(last) => Err(no_majority("take the lock", last)),
-            Outcome::Busy(free_in) => Ok(Answer::Busy { free_in }),
-            Outcome::Holds(_) => Ok(Answer::Busy { free_in: None }),
-        }
+        let (inner, claim) = (Arc::clone(&self.0), claim.clone());
+        in_background("take the lock", async move { inner.attempt(&claim).await }).await
     }
 
     async fn changed(&self, claim: &Claim, _: Option<Duration>) -> Result<()> {
@@ -343,8 +377,8 @@ impl Race for RedLock {
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
-        let call_node = || renewals.chunks(LOCKS_PER_SCRIPT).map(keep_call).collect();
-        let mut replies = self.0.nodes.request_all(call_node);
+        let calls = renewals.chunks(LOCKS_PER_SCRIPT).map(keep_call).collect();
+        let mut replies = self.0.nodes.request_all(calls);
         let needed = quorum(self.0.nodes.len());
         let (mut round, mut replied, mut last) = (Round::of(renewals), 0, None);
         while let Some((node, reply)) = replies.next().await {
@@ -372,15 +406,8 @@ impl Race for RedLock {
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
-        let call_node = || call_for(&scripts::LEAVE, claim).arg(0).arg(milliseconds(claim.ttl));
-        let (left, replied, last) =
-            self.0.count(self.0.nodes.request(0..self.0.nodes.len(), call_node)).await;
-        let needed = quorum(self.0.nodes.len());
-        if replied < needed {
-            return Err(no_majority("free the lock", last));
-        }
-        let may_have_left = left + (self.0.nodes.len() - replied);
-        Ok(if left > 0 && may_have_left >= needed { Left::Left } else { Left::NotThere })
+        let (inner, step) = (Arc::clone(&self.0), leaving(claim, 0));
+        in_background("free the lock", async move { inner.leave(step).await }).await
     }
 
     async fn list(&self, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
@@ -420,8 +447,8 @@ impl Inner {
         claim: &[u8],
         doing: &'static str,
     ) -> Result<bool> {
-        let call_node = || call(script, name).arg(claim);
-        let (found, replied, last) = self.count(self.nodes.request(0..self.nodes.len(), call_node)).await;
+        let replies = self.nodes.request(0..self.nodes.len(), call(script, name).arg(claim));
+        let (found, replied, last) = self.count(replies).await;
         if replied < quorum(self.nodes.len()) {
             return Err(last.map_or_else(|| no_majority(doing, None), |cause| error(ENGINE, doing, cause)));
         }
@@ -451,8 +478,7 @@ impl Inner {
     pub(crate) fn pass(self: &Arc<Self>, name: LockName) {
         let lock = Arc::clone(self);
         background::handle().spawn(async move {
-            let call_node = || call(&scripts::PASS, &name);
-            let mut replies = lock.nodes.request(0..lock.nodes.len(), call_node);
+            let mut replies = lock.nodes.request(0..lock.nodes.len(), call(&scripts::PASS, &name));
             while replies.next().await.is_some() {}
         });
     }

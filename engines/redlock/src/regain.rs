@@ -6,7 +6,7 @@
 
 use crate::ballot::quorum;
 use crate::nodes::Replies;
-use crate::redlock::{Inner, call_for, fence_ms, milliseconds, mode};
+use crate::redlock::{Inner, call_for, fence_ms, keys, milliseconds, mode};
 use crate::scripts;
 use crate::view;
 use lockkeeper_core::engine::{Renewal, background};
@@ -79,8 +79,7 @@ impl Inner {
     async fn regain_nodes(&self, renewal: &Renewal, gone: Vec<usize>) {
         let claim = &renewal.claim;
         let others = (0..self.nodes.len()).filter(|node| !gone.contains(node));
-        let mut replies =
-            self.nodes.request(others, || scripts::LIST.call(&crate::redlock::keys(claim.name.as_str())));
+        let mut replies = self.nodes.request(others, scripts::LIST.call(&keys(claim.name.as_str())));
         let (mut found, mut largest, mut value) = (0, None, None);
         while let Some((_, reply)) = replies.next().await {
             let Some((fence, hold)) = reply.ok().and_then(|reply| view::hold_of(reply, claim.id)) else {
@@ -92,11 +91,9 @@ impl Inner {
         }
         let Some(value) = value.filter(|_| self.is_majority(found)) else { return };
         let (number, owner) = largest.unwrap_or_else(|| (0, "-".into()));
-        let call_node = || {
-            let call = call_for(&scripts::REGAIN, claim).arg(&value).arg(mode(claim));
-            call.arg(milliseconds(renewal.ttl)).arg(fence_ms(renewal.ttl)).arg(number).arg(&owner)
-        };
-        let mut replies = self.nodes.request(gone.into_iter(), call_node);
+        let call = call_for(&scripts::REGAIN, claim).arg(&value).arg(mode(claim));
+        let call = call.arg(milliseconds(renewal.ttl)).arg(fence_ms(renewal.ttl)).arg(number).arg(&owner);
+        let mut replies = self.nodes.request(gone.into_iter(), call);
         while let Some((node, reply)) = replies.next().await {
             if reply.is_ok_and(|reply| integer(&reply) == Some(1)) {
                 tracing::info!(lock = claim.name.as_str(), node, "regained a server that had lost the lock");

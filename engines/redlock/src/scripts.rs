@@ -14,11 +14,10 @@ macro_rules! script {
     };
 }
 
-pub(crate) static ATTEMPT: LazyLock<Script> = script!("attempt");
+pub(crate) static CLAIMS: LazyLock<Script> = script!("claims");
 pub(crate) static RAISE: LazyLock<Script> = script!("raise");
 pub(crate) static KEEP: LazyLock<Script> = script!("keep");
 pub(crate) static REGAIN: LazyLock<Script> = script!("regain");
-pub(crate) static LEAVE: LazyLock<Script> = script!("leave");
 pub(crate) static ASK: LazyLock<Script> = script!("ask");
 pub(crate) static EVICT: LazyLock<Script> = script!("evict");
 pub(crate) static WAIT: LazyLock<Script> = script!("wait");

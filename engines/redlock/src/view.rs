@@ -26,7 +26,7 @@ struct Hold {
 pub(crate) async fn list(nodes: &Nodes, prefix: &str, at_most: usize) -> Result<Vec<LockView>> {
     let mut locks = Vec::new();
     for name in names(nodes, prefix).await? {
-        let mut replies = nodes.request(0..nodes.len(), || scripts::LIST.call(&keys(&name)));
+        let mut replies = nodes.request(0..nodes.len(), scripts::LIST.call(&keys(&name)));
         let mut holds: BTreeMap<String, Vec<Hold>> = BTreeMap::new();
         while let Some((_, reply)) = replies.next().await {
             for hold in reply.ok().map(read).unwrap_or_default() {

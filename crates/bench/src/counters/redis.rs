@@ -27,18 +27,19 @@ pub(crate) fn nodes(address: &Address) -> impl Iterator<Item = Address> {
     })
 }
 
-/// The requests that clients have sent to all the nodes.
-pub(crate) async fn requests(nodes: &[MultiplexedConnection]) -> Result<u64> {
+/// The requests that clients have sent to all the nodes, these commands among them.
+pub(crate) async fn requests(nodes: &[MultiplexedConnection], direct: &[&str]) -> Result<u64> {
     let mut sum = 0;
     for node in nodes {
         let info: String = redis::cmd("INFO").arg("commandstats").query_async(&mut node.clone()).await?;
-        sum += count(&info);
+        sum += count(&info, direct);
     }
     Ok(sum)
 }
 
 /// Commands that a script runs inside the server are in the statistics, too, and cannot be told from
-/// requests; so, when there are scripts, only these commands are counted, which scripts do not run.
+/// requests; so, when there are scripts, only these commands are counted, which scripts do not run, and those of which the
+/// caller knows it.
 const NEVER_IN_SCRIPTS: &[&str] = &[
     "eval",
     "evalsha",
@@ -52,13 +53,13 @@ const NEVER_IN_SCRIPTS: &[&str] = &[
     "script",
 ];
 
-fn count(info: &str) -> u64 {
+fn count(info: &str, direct: &[&str]) -> u64 {
     let calls: Vec<(&str, u64)> = info.lines().filter_map(command).collect();
     let has_scripts = calls.iter().any(|(command, _)| matches!(*command, "eval" | "evalsha" | "fcall"));
     calls
         .into_iter()
         .filter(|(command, _)| *command != "info")
-        .filter(|(command, _)| !has_scripts || NEVER_IN_SCRIPTS.contains(command))
+        .filter(|(command, _)| !has_scripts || NEVER_IN_SCRIPTS.contains(command) || direct.contains(command))
         .map(|(_, calls)| calls)
         .sum()
 }
@@ -77,7 +78,7 @@ mod tests {
     #[test]
     fn without_scripts_every_command_is_a_request() {
         assert_eq!(
-            count("# Commandstats\r\ncmdstat_set:calls=3,usec=1\r\ncmdstat_info:calls=9,usec=1\r\n"),
+            count("# Commandstats\r\ncmdstat_set:calls=3,usec=1\r\ncmdstat_info:calls=9,usec=1\r\n", &[]),
             3
         );
     }
@@ -86,6 +87,12 @@ mod tests {
     fn what_a_script_does_is_one_request() {
         let info =
             "cmdstat_evalsha:calls=5,usec=1\ncmdstat_zadd:calls=5,usec=1\ncmdstat_client|setinfo:calls=2,u=1";
-        assert_eq!(count(info), 7);
+        assert_eq!(count(info, &[]), 7);
+    }
+
+    #[test]
+    fn a_command_that_a_client_sends_beside_its_scripts_is_a_request() {
+        let info = "cmdstat_evalsha:calls=5,usec=1\ncmdstat_set:calls=9,usec=1\ncmdstat_get:calls=5,usec=1";
+        assert_eq!(count(info, &["set"]), 14);
     }
 }

@@ -20,7 +20,7 @@ pub(crate) const WAIT: &str = "wait ";
 
 /// What one contender got.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
-pub struct Turns {
+pub(crate) struct Turns {
     /// How long each turn took that ended in time.
     pub waits: Latencies,
     /// How many there were, those which ended after the time, too.

@@ -16,16 +16,16 @@ const WARM_UP: Limit = Limit { turns: 200, time: Duration::from_millis(100) };
 
 /// A keeper's mutexes, as many as there are tasks.
 #[derive(Debug)]
-pub struct Mutexes(Vec<Mutex>);
+pub(crate) struct Mutexes(Vec<Mutex>);
 
 impl Mutexes {
     /// New locks.
-    pub fn of(keeper: &Keeper, count: usize) -> Self {
+    pub(crate) fn of(keeper: &Keeper, count: usize) -> Self {
         Self::named(keeper, &fresh_name("pairs"), count)
     }
 
     /// The locks under this name.
-    pub fn named(keeper: &Keeper, name: &str, count: usize) -> Self {
+    pub(crate) fn named(keeper: &Keeper, name: &str, count: usize) -> Self {
         Self((0..count).map(|number| keeper.mutex(format!("{name}/{number}"))).collect())
     }
 }

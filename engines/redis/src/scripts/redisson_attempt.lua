@@ -6,6 +6,7 @@
 --      4 left     exists if the claim has left before it arrived
 --      5 note     STRING '<token> <holder>', expiring with the claim
 --      6 timeout  STRING that expires with a reader's claim
+--      7 queue    LIST of those that wait for an RFairLock of this name
 -- ARGV 1 field, 2 holder, 3 TTL in ms, 4 mode: '' for an RLock, 'read' or 'write'; 5 '1' to begin a fence if there is none
 -- Replies the token, {how long the hold can last at most in ms, or below 0 if unknown}, or {what the key is instead}.
 local lock, field, ttl_ms, mode = KEYS[1], ARGV[1], tonumber(ARGV[3]), ARGV[4]
@@ -18,11 +19,15 @@ local left_ms = 0
 if kind == 'hash' then
   local present = redis.call('HMGET', lock, 'mode', field)
   local its_mode, count = present[1] or '', present[2]
+  local is_lock = count or its_mode == 'read' or its_mode == 'write'
+  if its_mode == '' and not count then
+    is_lock = string.find(redis.call('HRANDFIELD', lock), '^%x+%-%x+%-%x+%-%x+%-%x+:%d+$')
+  end
+  if not is_lock then return {kind} end
   if (its_mode == '') ~= (mode == '') then return {its_mode == '' and 'RLock' or 'RReadWriteLock'} end
   left_ms = redis.call('PTTL', lock)
   if not count and (mode ~= 'read' or its_mode ~= 'read') then
-    if mode == '' and not string.find(redis.call('HRANDFIELD', lock), '^%x+%-%x+%-%x+%-%x+%-%x+:%d+$') then return {kind} end
-    return {left_ms}
+    return redis.call('EXISTS', KEYS[7]) == 1 and {'RFairLock'} or {left_ms}
   end
   local its_token = count and string.match(redis.call('GET', KEYS[5]) or '', '^%d+')
   if its_token then
@@ -33,7 +38,9 @@ if kind == 'hash' then
     return its_token
   end
 end
-if redis.call('EXISTS', KEYS[4]) == 1 then return {-1} end
+if redis.call('EXISTS', KEYS[4], KEYS[7]) > 0 then
+  return redis.call('EXISTS', KEYS[4]) == 1 and {-1} or {'RFairLock'}
+end
 
 -- Law 8: max(last + 1, now). Numbers are compared as text, since Lua prints them slowly.
 local clock = redis.call('TIME')

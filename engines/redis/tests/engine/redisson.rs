@@ -95,7 +95,7 @@ async fn a_key_in_another_use_is_refused_and_stays_as_it_is() {
     }
     for (name, why) in [
         ("string", "a key of the type string"),
-        ("hash", "use the style 'redisson'"),
+        ("hash", "no lock of Redisson's"),
         ("rlock", "use the style 'redisson'"),
     ] {
         let lock = locks.rwlock(format!("wrong/{name}"));
@@ -106,6 +106,28 @@ async fn a_key_in_another_use_is_refused_and_stays_as_it_is() {
     assert_eq!(dumps(&mut direct).await, before);
     let shown = mutexes.inspect("wrong/").await.unwrap();
     assert_eq!(shown.iter().map(|lock| &*lock.name).collect::<Vec<_>>(), ["wrong/rlock", "wrong/rwlock"]);
+}
+
+/// Its waiters have an order that is kept by each client's own clock.
+#[tokio::test]
+async fn a_fair_lock_that_is_waited_for_is_refused_and_stays_as_it_is() {
+    let (mutexes, locks) = (mutexes().await, read_write().await);
+    let mut direct = direct(REDIS.port()).await;
+    let held = mutexes.mutex("fair/ours").lock().await.unwrap();
+    for name in ["held", "free", "ours"] {
+        let _: () = run(&mut direct, &format!("RPUSH redisson_lock_queue:{{fair/{name}}} {THREAD}")).await;
+    }
+    let _: () = run(&mut direct, &format!("HSET fair/held {THREAD} 1")).await;
+    for name in ["held", "free", "ours"] {
+        let error = mutexes.mutex(format!("fair/{name}")).lock().await.unwrap_err();
+        assert!(matches!(&error, Error::Engine { temporary: false, .. }), "{error}");
+        let queue = format!("'redisson_lock_queue:{{fair/{name}}}'");
+        assert!(error.to_string().contains("an RFairLock") && error.to_string().contains(&queue), "{error}");
+    }
+    let error = locks.rwlock("fair/free").read().await.unwrap_err();
+    assert!(error.to_string().contains("an RFairLock"), "{error}");
+    assert_eq!(run::<Vec<String>>(&mut direct, "KEYS fair/*").await.len(), 2, "nothing is taken");
+    held.release().await.expect("what is held is held on");
 }
 
 async fn dumps(direct: &mut MultiplexedConnection) -> Vec<Vec<u8>> {

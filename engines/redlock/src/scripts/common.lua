@@ -6,7 +6,7 @@
 --                  shared: a ZSET of such texts -> the time at which the share ends, in ms of this node's clock
 --      2  fence    '<number> <id>': the last number given here, and to whom
 --      3  waiting  ZSET '<channel> <id> <mode>' -> since when
---      4  left     of attempt and leave: the mark of a claim that has left before it arrived
+--      4  left     of claims and regain: the mark of a claim that has left before it arrived
 local lock, fence, waiting
 
 -- Chooses the lock whose keys begin at this one.
