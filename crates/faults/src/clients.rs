@@ -8,6 +8,7 @@ use lockkeeper_core::engine::{Clock, Moment};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -27,6 +28,8 @@ pub(crate) const LEASE: u32 = 5;
 const OWN: u32 = 100;
 /// Longer than any wait that is meant to be.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a hold reads and writes the registers that check tokens.
+const UPDATES: Range<u32> = 20..240;
 
 /// What a client does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -301,7 +304,7 @@ impl Client {
         self.access(first, Verb::Begin, 0, if first.lock == MAIN { length.as_millis() as u64 } else { 0 })
             .await;
         let (_, plain) = self.access(first, Verb::PlainRead, 0, 0).await;
-        let updates = if self.kind == Kind::Waiter { 1 } else { self.random.random_range(1..24) };
+        let updates = if self.kind == Kind::Waiter { 1 } else { self.random.random_range(UPDATES) };
         for asked in asked {
             for _ in 0..updates {
                 let (accepted, value) = self.access(asked, Verb::Read, token_of(asked.lock), 0).await;

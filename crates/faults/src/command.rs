@@ -1,7 +1,7 @@
 //! What `scripts/faults` runs: the matrix, the tour, a long mixed run, the tables of docs/proof.md.
 
 use crate::fault::Fault;
-use crate::record::{Record, Settings, cell_name, cells, run_cell};
+use crate::record::{Record, Settings, cell_name, cells, is_in_memory, run_cell};
 use crate::shim::Shim;
 use crate::{Error, Result, page, results};
 use clap::Parser;
@@ -190,7 +190,8 @@ impl Arguments {
 
     fn run_all(&self, jobs: VecDeque<Job>) -> Result<u8> {
         let seed = self.seed.unwrap_or_else(|| rand::random::<u32>().into());
-        println!("seed {seed}; {} cells", jobs.len());
+        let data = if is_in_memory() { "; the servers' data is in memory" } else { "" };
+        println!("seed {seed}; {} cells{data}", jobs.len());
         // In any order, so that a part of the matrix has something of everything.
         let mut jobs: Vec<Job> = jobs.into();
         jobs.shuffle(&mut StdRng::seed_from_u64(seed));

@@ -14,6 +14,8 @@ pub(crate) const TTL: Duration = Duration::from_secs(2);
 /// How often a known break is given the chance to happen.
 const CHANCES: u32 = 12;
 const TOLD: usize = 5;
+/// What the kernel calls a file system in memory.
+const TMPFS: u64 = 0x0102_1994;
 const NAMESPACE: &str = "lockkeeper-faults";
 
 /// How to run a cell.
@@ -77,6 +79,9 @@ pub struct Record {
     pub lost_unfenced: u64,
     /// The longest time after a fault until everybody was served again, in milliseconds.
     pub waited_ms: u64,
+    /// Whether the servers' data was in memory instead of on a disk.
+    #[serde(default)]
+    pub in_memory: bool,
     /// How long the run took.
     pub seconds: f64,
     /// When it ended, in seconds since 1970.
@@ -144,6 +149,11 @@ pub(crate) fn cell_name(subject: &str, fault: Fault) -> String {
     format!("{subject} / {fault}")
 }
 
+/// Whether the folder of the servers' data is in memory: that of temporary files.
+pub(crate) fn is_in_memory() -> bool {
+    rustix::fs::statfs(&std::env::temp_dir()).is_ok_and(|folder| folder.f_type as u64 == TMPFS)
+}
+
 impl Record {
     pub(crate) fn of(subject: &str, plan: &Plan<'_>, run: &Run) -> Self {
         let counts = judge::Counts::of(&run.history);
@@ -166,6 +176,7 @@ impl Record {
             unfenced: run.sums.unfenced,
             lost_unfenced: run.sums.lost_unfenced,
             waited_ms: waited.as_millis() as u64,
+            in_memory: is_in_memory(),
             seconds: run.seconds,
             unix_seconds: since.map_or(0, |since| since.as_secs()),
         }

@@ -110,6 +110,8 @@ struct State {
     beats: HashMap<u32, Instant>,
     /// When each lock was last used.
     uses: HashMap<u32, Instant>,
+    /// When each lock's register that does not check tokens was last written.
+    writes: HashMap<u32, Instant>,
     long: Option<LongHold>,
 }
 
@@ -159,7 +161,7 @@ impl Resource {
 
     fn access(&self, request: &Request) -> (bool, u64) {
         let mut guard = self.state();
-        let State { registers, sums, beats, uses, long } = &mut *guard;
+        let State { registers, sums, beats, uses, writes, long } = &mut *guard;
         let register = registers.entry(request.lock).or_default();
         let now = Instant::now();
         let reply = match request.verb {
@@ -186,6 +188,7 @@ impl Resource {
                 sums.unfenced += 1;
                 sums.lost_unfenced += u64::from(request.value != register.plain + 1);
                 register.plain = request.value;
+                writes.insert(request.lock, now);
                 (true, register.plain)
             }
             Verb::Begin => {
@@ -230,6 +233,11 @@ impl Resource {
     /// Waits until somebody uses the lock once more.
     pub(crate) fn is_used(&self, lock: u32, after: Instant, limit: Duration) -> bool {
         self.wait(limit, |state| state.uses.get(&lock).filter(|at| **at > after).map(|_| ())).is_some()
+    }
+
+    /// Waits until somebody writes what the lock guards, without a check of tokens.
+    pub(crate) fn is_written(&self, lock: u32, after: Instant, limit: Duration) -> bool {
+        self.wait(limit, |state| state.writes.get(&lock).filter(|at| **at > after).map(|_| ())).is_some()
     }
 
     fn wait<T>(&self, limit: Duration, mut find: impl FnMut(&State) -> Option<T>) -> Option<T> {

@@ -4,11 +4,12 @@ use super::{Stage, Strike, WAITING};
 use crate::clients::MAIN;
 use crate::fault::{Fault, OF_CLIENTS, OF_NETWORKS};
 use crate::judge::Finding;
-use crate::outcome::SOON;
+use crate::outcome::{Break, Outcome, SOON};
 use crate::process::Worker;
 use crate::resource::CLIENTS_PER_PROCESS;
 use crate::{Error, Result};
 use lockkeeper_core::engine::Clock;
+use lockkeeper_testkit::{Proxy, Server};
 use rand::RngExt;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,10 +32,11 @@ impl Stage<'_> {
         match fault {
             Fault::Pause | Fault::Unfenced => {
                 self.workers[victim].pause();
+                let paused = Instant::now();
                 self.let_pass();
                 if fault == Fault::Unfenced {
-                    // MySQL's sessions outlive the TTL by two seconds.
-                    self.let_pass();
+                    // Some servers keep a session for longer than the TTL: it goes on once another one has written.
+                    self.resource.is_written(MAIN, paused, self.bound());
                 }
                 self.workers[victim].resume();
             }
@@ -62,9 +64,12 @@ impl Stage<'_> {
             fault => self.strike_servers(fault)?,
         }
         let until_ns = Clock::Boot.now().as_nanos();
-        let (healed, limit) = (Instant::now(), self.bound() + SOON);
+        let is_stuck = self.plan.outcome == Outcome::KnownBreak(Break::Stuck);
+        // To see how much too long it takes, unless it takes for ever.
+        let extra = if is_stuck { Duration::ZERO } else { SOON };
+        let (healed, limit) = (Instant::now(), self.bound() + extra);
         let is_used = self.resource.is_used(MAIN, healed, limit);
-        let is_back = self.resource.beat(&self.numbers(), healed, limit);
+        let is_back = (is_used || !is_stuck) && self.resource.beat(&self.numbers(), healed, limit);
         let waited = healed.elapsed();
         if !is_used || !is_back || waited > self.bound() {
             let what = if is_used { "a worker's own lock" } else { "the main lock" };
@@ -115,13 +120,13 @@ impl Stage<'_> {
             Fault::Reset => {
                 for pause in pauses {
                     thread::sleep(pause);
-                    networks.iter().for_each(|network| network.each(lockkeeper_testkit::Proxy::reset));
+                    networks.iter().for_each(|network| network.each(Proxy::reset));
                 }
             }
             Fault::HalfOpen | Fault::HalfOpenClients => {}
             _ => thread::sleep(time),
         }
-        networks.iter().for_each(|network| network.each(lockkeeper_testkit::Proxy::heal));
+        networks.iter().for_each(|network| network.each(Proxy::heal));
     }
 
     fn strike_servers(&mut self, fault: Fault) -> Result<()> {
@@ -137,11 +142,7 @@ impl Stage<'_> {
                 all.iter().for_each(|server| server.resume());
             }
             Fault::ServerKill | Fault::ServerStop => {
-                let end = if fault == Fault::ServerKill {
-                    lockkeeper_testkit::Server::kill
-                } else {
-                    lockkeeper_testkit::Server::stop
-                };
+                let end = if fault == Fault::ServerKill { Server::kill } else { Server::stop };
                 all.iter().for_each(|server| end(server));
                 thread::sleep(moment);
                 servers.restart(&all);
@@ -164,6 +165,9 @@ impl Stage<'_> {
                 }
                 thread::sleep(time);
                 match fault {
+                    Fault::LeaderPause if matches!(self.plan.outcome, Outcome::KnownBreak(_)) => {
+                        self.resume_deaf(leader);
+                    }
                     Fault::LeaderPause => leader.resume(),
                     Fault::Failover if !servers.is_replaced(leader) => {
                         return Err(Error::new("no replica took the master's place"));
@@ -174,6 +178,19 @@ impl Stage<'_> {
             _ => return Err(Error::new(format!("{fault} is not done to servers"))),
         }
         Ok(())
+    }
+
+    /// Lets a leader go on that ends leases of others then, while a holder hears nothing of it: else the holder may learn of it
+    /// before somebody else is granted the lock.
+    fn resume_deaf(&mut self, leader: &Server) {
+        // Servers may keep a lease for longer than the TTL.
+        self.let_pass();
+        let victim = self.victim();
+        let network = self.workers[victim].network.as_ref();
+        network.inspect(|network| network.each(Proxy::cut_replies));
+        leader.resume();
+        thread::sleep(self.plan.ttl);
+        network.inspect(|network| network.each(Proxy::heal));
     }
 
     fn set_clock(&mut self, seconds: i64) -> Result<()> {
