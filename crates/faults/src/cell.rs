@@ -159,7 +159,7 @@ impl Stage<'_> {
             Outcome::SafeWaits(time) => time.max(SOON),
             // To see that it is stuck takes no longer than that.
             Outcome::KnownBreak(Break::Stuck) => SOON,
-            Outcome::KnownBreak(_) => SOON * 4,
+            Outcome::KnownBreak(_) | Outcome::MayBreak(_) => SOON * 4,
         };
         bound * self.plan.patience
     }
@@ -234,7 +234,10 @@ impl Stage<'_> {
         Ok(match stated.rule() {
             None => self.resource.sums().lost_unfenced > 0,
             Some(rule) => {
-                let history = self.recorded()?;
+                // A step that one worker records while another one's are read is not seen, but what follows from it is.
+                let until_ns = Clock::Boot.now().as_nanos();
+                let mut history = self.recorded()?;
+                history.events.retain(|event| event.at_ns < until_ns);
                 let found = judge::broken(&history);
                 found.iter().chain(&self.findings).any(|finding| finding.rule == rule)
             }

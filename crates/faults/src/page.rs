@@ -117,14 +117,20 @@ fn cell(runs: &[(Option<&&Record>, &Outcome)]) -> String {
         parts.push(format!("**{}**", plural(surprises)));
     }
     let good = || done.iter().filter(|(record, _)| record.surprise.is_none());
-    let safe = good().filter(|(_, outcome)| !matches!(outcome, Outcome::KnownBreak(_)));
+    let safe = good().filter(|(_, outcome)| outcome.documented().is_none());
     let waited: Vec<u64> = safe.map(|(record, _)| record.waited_ms).collect();
     if let Some(longest) = waited.iter().max() {
         parts.push(format!("safe, {:.1} s", *longest as f64 / 1000.0));
     }
-    let breaks = good().filter(|(_, outcome)| matches!(outcome, Outcome::KnownBreak(_))).count();
+    let (must, may): (Vec<_>, Vec<_>) = good()
+        .filter(|(_, outcome)| outcome.documented().is_some())
+        .partition(|(_, outcome)| matches!(outcome, Outcome::KnownBreak(_)));
+    let breaks = must.len();
     if breaks > 0 {
         parts.push(if waited.is_empty() { "break".into() } else { format!("break in {breaks}") });
+    }
+    if !may.is_empty() {
+        parts.push("break possible".into());
     }
     if done.len() < runs.len() {
         parts.push(format!("{} of {}", done.len(), runs.len()));

@@ -165,7 +165,7 @@ impl Stage<'_> {
                 }
                 thread::sleep(time);
                 match fault {
-                    Fault::LeaderPause if matches!(self.plan.outcome, Outcome::KnownBreak(_)) => {
+                    Fault::LeaderPause if self.plan.outcome.documented().is_some() => {
                         self.resume_deaf(leader);
                     }
                     Fault::LeaderPause => leader.resume(),
