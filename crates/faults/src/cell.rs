@@ -5,6 +5,7 @@ mod strikes;
 
 use alarm::Alarm;
 
+use crate::apart;
 use crate::clients::Kind;
 use crate::fault::Fault;
 use crate::judge::{self, Finding};
@@ -100,7 +101,7 @@ struct Stage<'a> {
 /// Runs the cell.
 pub(crate) fn run(plan: &Plan<'_>) -> Result<Run> {
     let started = Instant::now();
-    let folder = TempDir::with_prefix("lockkeeper-faults-")?;
+    let folder = TempDir::with_prefix_in("lockkeeper-faults-", apart::scratch())?;
     let resource = Resource::listen(&folder.path().join("resource"))?;
     let (shim, environment) = match plan.fault {
         Fault::ClientClock => {
@@ -156,7 +157,7 @@ impl Stage<'_> {
     fn bound(&self) -> Duration {
         let bound = match self.plan.outcome {
             Outcome::Safe => SOON,
-            Outcome::SafeWaits(time) => time.max(SOON),
+            Outcome::SafeWaits(time) => time,
             // To see that it is stuck takes no longer than that.
             Outcome::KnownBreak(Break::Stuck) => SOON,
             Outcome::KnownBreak(_) | Outcome::MayBreak(_) => SOON * 4,
@@ -165,7 +166,7 @@ impl Stage<'_> {
     }
 
     fn open(&mut self) -> Result<()> {
-        let processes = if self.plan.fault == Fault::Waiters { WAITING_PROCESSES } else { PROCESSES };
+        let processes = if self.plan.fault.has_waiters() { WAITING_PROCESSES } else { PROCESSES };
         for _ in 0..processes {
             self.add_worker()?;
         }
@@ -278,11 +279,11 @@ impl Stage<'_> {
 /// The clients of each worker.
 fn clients(fault: Fault, abilities: Abilities) -> Vec<Kind> {
     let mut clients = vec![Kind::Own];
-    if fault == Fault::Waiters {
+    if fault.has_waiters() {
         clients.extend([Kind::Waiter; WAITERS]);
         return clients;
     }
-    clients.extend([Kind::Mutex, Kind::Mutex, Kind::Several, Kind::Lease, Kind::Cancel]);
+    clients.extend([Kind::Mutex, Kind::Mutex, Kind::Several, Kind::Lease, Kind::Cancel, Kind::Steady]);
     if fault == Fault::Cancels {
         clients.extend([Kind::Cancel; CANCELLERS]);
     }

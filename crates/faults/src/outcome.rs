@@ -43,6 +43,8 @@ impl fmt::Display for Outcome {
 
 /// How soon locks are granted again after most faults, at the latest: leases have a TTL of two seconds here, and somebody
 /// may have taken the lock for more than that.
+///
+/// Where the table has a number below it, they are granted sooner.
 pub const SOON: Duration = Duration::from_secs(10);
 
 /// What a documented break looks like.

@@ -122,14 +122,13 @@ fn cell(runs: &[(Option<&&Record>, &Outcome)]) -> String {
     if let Some(longest) = waited.iter().max() {
         parts.push(format!("safe, {:.1} s", *longest as f64 / 1000.0));
     }
-    let (must, may): (Vec<_>, Vec<_>) = good()
-        .filter(|(_, outcome)| outcome.documented().is_some())
-        .partition(|(_, outcome)| matches!(outcome, Outcome::KnownBreak(_)));
-    let breaks = must.len();
+    let is_possible = |(_, outcome): &&(&Record, &Outcome)| matches!(outcome, Outcome::MayBreak(_));
+    let documented = || good().filter(|(_, outcome)| outcome.documented().is_some());
+    let breaks = documented().filter(|run| !is_possible(run)).count();
     if breaks > 0 {
         parts.push(if waited.is_empty() { "break".into() } else { format!("break in {breaks}") });
     }
-    if !may.is_empty() {
+    if documented().any(|run| is_possible(&run)) {
         parts.push("break possible".into());
     }
     if done.len() < runs.len() {

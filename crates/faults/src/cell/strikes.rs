@@ -1,16 +1,19 @@
 //! The faults, as they are done to the workers, their networks and the servers of a run.
 
 use super::{Stage, Strike, WAITING};
-use crate::clients::MAIN;
+use crate::apart;
+use crate::clients::{MAIN, steady};
 use crate::fault::{Fault, OF_CLIENTS, OF_NETWORKS};
 use crate::judge::Finding;
 use crate::outcome::{Break, Outcome, SOON};
-use crate::process::Worker;
+use crate::process::{NONE, Worker, limit_files};
 use crate::resource::CLIENTS_PER_PROCESS;
 use crate::{Error, Result};
 use lockkeeper_core::engine::Clock;
 use lockkeeper_testkit::{Proxy, Server};
 use rand::RngExt;
+use rustix::process::Pid;
+use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,7 +25,10 @@ impl Stage<'_> {
         let everybody = self.random.random_ratio(1, 3);
         let whom = match fault {
             _ if OF_NETWORKS.contains(&fault) && everybody => "every worker".to_owned(),
-            _ if OF_NETWORKS.contains(&fault) || OF_CLIENTS.contains(&fault) || fault == Fault::Unfenced => {
+            _ if OF_NETWORKS.contains(&fault)
+                || OF_CLIENTS.contains(&fault)
+                || matches!(fault, Fault::Unfenced | Fault::PauseShort) =>
+            {
                 format!("worker {}", self.workers[victim].task.process)
             }
             _ => String::new(),
@@ -30,6 +36,18 @@ impl Stage<'_> {
         let from_ns = Clock::Boot.now().as_nanos();
         let chosen = if everybody { None } else { Some(victim) };
         match fault {
+            Fault::PauseShort => {
+                self.workers[victim].pause();
+                thread::sleep(self.plan.ttl / 2);
+                self.workers[victim].resume();
+            }
+            Fault::ClientFiles => {
+                let pid = self.workers[victim].pid();
+                let before = limit_files(pid, NONE)?;
+                self.strike_network(Fault::Reset, Some(victim));
+                self.let_pass();
+                limit_files(pid, before)?;
+            }
             Fault::Pause | Fault::Unfenced => {
                 self.workers[victim].pause();
                 let paused = Instant::now();
@@ -53,6 +71,17 @@ impl Stage<'_> {
             }
             Fault::Cancels => thread::sleep(self.time() * 2),
             Fault::Waiters => thread::sleep(WAITING),
+            Fault::Overload => {
+                thread::sleep(WAITING / 2);
+                self.strike_servers(Fault::ServerPause)?;
+            }
+            Fault::CutPackets => {
+                apart::set_network(false)?;
+                self.let_pass();
+                apart::set_network(true)?;
+            }
+            Fault::FullDisk => self.fill_disk()?,
+            Fault::ClockTurns => self.turn_server_clock()?,
             Fault::ClientClock => {
                 for seconds in [3600, -3600, 0] {
                     self.set_clock(seconds)?;
@@ -76,6 +105,13 @@ impl Stage<'_> {
             let mut late = Finding::late(until_ns, what, waited, fault);
             late.text.extend(self.workers.iter().map(Worker::error));
             self.findings.push(late);
+        }
+        if is_used && is_back && !self.plan.fault.has_waiters() {
+            let limit = (self.bound() + steady(self.plan.ttl) * 2).saturating_sub(waited);
+            if !self.resource.survives(&self.numbers(), healed, limit) {
+                let text = format!("a worker lost every hold of {:?} after {fault}", steady(self.plan.ttl));
+                self.findings.push(Finding::liveness(until_ns, text));
+            }
         }
         self.strikes.push(Strike { fault, whom, from_ns, until_ns, waited });
         Ok(())
@@ -113,14 +149,16 @@ impl Stage<'_> {
                 Fault::Delay => proxy.delay(delay),
                 Fault::HalfOpen => proxy.half_open(),
                 Fault::HalfOpenClients => proxy.half_open_for_clients(),
+                Fault::Tear => proxy.tear(),
                 _ => proxy.reset(),
             });
         }
         match fault {
-            Fault::Reset => {
+            Fault::Reset | Fault::Tear => {
+                let again = if fault == Fault::Tear { Proxy::tear } else { Proxy::reset };
                 for pause in pauses {
                     thread::sleep(pause);
-                    networks.iter().for_each(|network| network.each(Proxy::reset));
+                    networks.iter().for_each(|network| network.each(again));
                 }
             }
             Fault::HalfOpen | Fault::HalfOpenClients => {}
@@ -146,6 +184,15 @@ impl Stage<'_> {
                 all.iter().for_each(|server| end(server));
                 thread::sleep(moment);
                 servers.restart(&all);
+            }
+            Fault::ServerFiles => {
+                let pids = || all.iter().filter_map(|server| Pid::from_raw(server.pid().cast_signed()));
+                let before: Vec<_> = pids().map(|pid| limit_files(pid, NONE)).collect::<io::Result<_>>()?;
+                self.workers.iter().filter_map(|worker| worker.network.as_ref()).for_each(|network| {
+                    network.each(Proxy::reset);
+                });
+                thread::sleep(time);
+                pids().zip(before).try_for_each(|(pid, before)| limit_files(pid, before).map(|_| ()))?;
             }
             Fault::NodesKill | Fault::NodesForget => {
                 let majority = all.len() / 2 + 1;
@@ -191,6 +238,31 @@ impl Stage<'_> {
         leader.resume();
         thread::sleep(self.plan.ttl);
         network.inspect(|network| network.each(Proxy::heal));
+    }
+
+    /// Servers that end because of it are started again once there is room.
+    fn fill_disk(&mut self) -> Result<()> {
+        apart::fill_disk()?;
+        self.let_pass();
+        apart::empty_disk()?;
+        if let Some(servers) = self.plan.servers {
+            let ended: Vec<_> = servers.all().into_iter().filter(|server| !server.is_running()).collect();
+            servers.restart(&ended);
+        }
+        Ok(())
+    }
+
+    /// Ends at the true time, later than that of the turn before: what was kept for too long is freed.
+    fn turn_server_clock(&mut self) -> Result<()> {
+        for seconds in [3600, -3600, 3600, -3600, 0] {
+            if seconds > 0 {
+                // A jump ahead frees what is held.
+                self.victim();
+            }
+            self.set_clock(seconds)?;
+            self.let_pass();
+        }
+        Ok(())
     }
 
     fn set_clock(&mut self, seconds: i64) -> Result<()> {
