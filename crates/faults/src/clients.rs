@@ -8,6 +8,7 @@ use lockkeeper_core::engine::{Clock, Moment};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -25,8 +26,12 @@ pub(crate) const SEVERAL: [u32; 2] = [3, 4];
 pub(crate) const LEASE: u32 = 5;
 /// Each process has a lock of its own, by which one sees that it works.
 const OWN: u32 = 100;
+/// And another one, which it holds for longer than the TTL.
+const STEADY: u32 = 200;
 /// Longer than any wait that is meant to be.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a hold reads and writes the registers that check tokens.
+const UPDATES: Range<u32> = 20..240;
 
 /// What a client does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +52,13 @@ pub(crate) enum Kind {
     Lease,
     /// Locks a mutex that nobody else wants, to show that its process works.
     Own,
+    /// Holds such a mutex for longer than the TTL, to show that its renewals work.
+    Steady,
+}
+
+/// For how long a steady client holds: no hold gets so far without a renewal.
+pub(crate) fn steady(ttl: Duration) -> Duration {
+    ttl * 5 / 4
 }
 
 /// The name of a lock; its number is its end.
@@ -137,7 +149,7 @@ impl Client {
     ) -> Self {
         Self {
             number: task.process * CLIENTS_PER_PROCESS + index,
-            own: OWN + task.process,
+            own: task.process + if kind == Kind::Steady { STEADY } else { OWN },
             kind,
             ttl: Duration::from_millis(task.ttl_ms),
             keeper: keeper.clone(),
@@ -190,7 +202,7 @@ impl Client {
             }
             Kind::Several => SEVERAL.map(|lock| (lock, Demand::Exclusive)).into(),
             Kind::Lease => vec![(LEASE, Demand::Exclusive)],
-            Kind::Own => vec![(self.own, Demand::Exclusive)],
+            Kind::Own | Kind::Steady => vec![(self.own, Demand::Exclusive)],
         };
         let asked = wanted.into_iter().map(|(lock, demand)| {
             let claim = self.random.random();
@@ -234,6 +246,7 @@ impl Client {
             Kind::Waiter => self.random.random_range(0..2),
             Kind::Own | Kind::Cancel => 0,
             Kind::Lease => ttl_ms * 2,
+            Kind::Steady => steady(self.ttl).as_millis() as u64,
             Kind::Mutex if self.random.random_ratio(1, 6) => {
                 self.random.random_range(ttl_ms / 2..ttl_ms * 5 / 4)
             }
@@ -260,6 +273,11 @@ impl Client {
         let length = self.length();
         if self.kind == Kind::Own {
             self.access(&asked[0], Verb::Beat, 0, 0).await;
+        } else if self.kind == Kind::Steady {
+            self.access(&asked[0], Verb::Settle, 0, 0).await;
+            if self.stay(&guard, asked, length, stop).await && !guard.valid_for().is_zero() {
+                self.access(&asked[0], Verb::Survive, 0, 0).await;
+            }
         } else if asked.iter().all(|asked| asked.demand == Demand::Exclusive) {
             self.use_resource(&guard, asked, &tokens, length, stop).await;
         } else {
@@ -301,7 +319,7 @@ impl Client {
         self.access(first, Verb::Begin, 0, if first.lock == MAIN { length.as_millis() as u64 } else { 0 })
             .await;
         let (_, plain) = self.access(first, Verb::PlainRead, 0, 0).await;
-        let updates = if self.kind == Kind::Waiter { 1 } else { self.random.random_range(1..24) };
+        let updates = if self.kind == Kind::Waiter { 1 } else { self.random.random_range(UPDATES) };
         for asked in asked {
             for _ in 0..updates {
                 let (accepted, value) = self.access(asked, Verb::Read, token_of(asked.lock), 0).await;

@@ -1,16 +1,15 @@
 //! What `scripts/faults` runs: the matrix, the tour, a long mixed run, the tables of docs/proof.md.
 
 use crate::fault::Fault;
-use crate::record::{Record, Settings, cell_name, cells, run_cell};
-use crate::shim::Shim;
-use crate::{Error, Result, page, results};
+use crate::record::{Record, Settings, cell_name, cells, is_in_memory, run_cell};
+use crate::{Error, Result, apart, page, results};
 use clap::Parser;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -143,7 +142,9 @@ impl Arguments {
             ttl: self.ttl,
             picture: self.picture.clone(),
         };
-        let record = run_cell(subject, fault.parse()?, &settings)?;
+        let fault = fault.parse()?;
+        apart::enter(fault)?;
+        let record = run_cell(subject, fault, &settings)?;
         println!("{}", serde_json::to_string(&record)?);
         Ok(0)
     }
@@ -183,14 +184,19 @@ impl Arguments {
         };
         let all = cells().into_iter().map(|(subject, fault, _)| (subject, fault));
         let wanted = all.filter(|(_, fault)| (*fault == Fault::Mixed) == self.time.is_some());
-        Ok(wanted
+        let (may, left_out): (VecDeque<_>, VecDeque<_>) = wanted
             .filter(|(subject, fault)| self.is_chosen(subject, *fault) && is_new(subject, *fault))
-            .collect())
+            .partition(|(_, fault)| !fault.needs_root() || rustix::process::geteuid().is_root());
+        if !left_out.is_empty() {
+            println!("left out, since only root may cut packets and mount a disk: {} cells", left_out.len());
+        }
+        Ok(may)
     }
 
     fn run_all(&self, jobs: VecDeque<Job>) -> Result<u8> {
         let seed = self.seed.unwrap_or_else(|| rand::random::<u32>().into());
-        println!("seed {seed}; {} cells", jobs.len());
+        let data = if is_in_memory() { "; the servers' data is in memory" } else { "" };
+        println!("seed {seed}; {} cells{data}", jobs.len());
         // In any order, so that a part of the matrix has something of everything.
         let mut jobs: Vec<Job> = jobs.into();
         jobs.shuffle(&mut StdRng::seed_from_u64(seed));
@@ -246,7 +252,8 @@ impl Arguments {
 
     /// In a process of its own, under a clock that can be set if the fault needs one.
     fn run_apart(&self, subject: &str, fault: Fault, seed: u64) -> Result<Record> {
-        let mut command = Command::new("/proc/self/exe");
+        let folder = TempDir::with_prefix("lockkeeper-faults-")?;
+        let mut command = apart::command(fault, folder.path())?;
         command.args(["--cell", &cell_name(subject, fault), "--seed", &seed.to_string()]);
         command.args(["--rounds", &self.rounds.to_string(), "--patience", &self.patience.to_string()]);
         command.args(["--ttl", &humantime::format_duration(self.ttl).to_string()]);
@@ -255,10 +262,6 @@ impl Arguments {
         }
         if let Some(path) = &self.picture {
             command.arg("--picture").arg(path);
-        }
-        let folder = TempDir::with_prefix("lockkeeper-faults-")?;
-        if fault.sets_server_clock() {
-            command.envs(Shim::build(folder.path())?.environment());
         }
         let output = command.stdin(Stdio::null()).output()?;
         let text = String::from_utf8_lossy(&output.stdout);

@@ -11,16 +11,22 @@ use std::str::FromStr;
 pub enum Fault {
     /// A client's process is stopped for longer than its TTL, in the middle of a hold, and goes on.
     Pause,
+    /// A client's process is stopped for half of a long TTL, and must still have its locks.
+    PauseShort,
     /// As [`Pause`](Self::Pause), judged by the resource that does not check tokens: updates must be lost there.
     Unfenced,
     /// A client's process is killed, and another one started.
     Kill,
     /// The async executor of a client is blocked for longer than its TTL.
     Block,
+    /// A client's process can open no file and no connection for a while, and those it has are reset.
+    ClientFiles,
     /// Waits are dropped after random times, some 200 times a second.
     Cancels,
     /// 2,000 tasks wait for one lock.
     Waiters,
+    /// The same, and the servers are stopped in the middle of it.
+    Overload,
     /// Nothing passes between clients and servers, either way; connections stay open.
     Cut,
     /// Requests are held up, replies pass.
@@ -31,16 +37,24 @@ pub enum Fault {
     Delay,
     /// Connections are reset, again and again.
     Reset,
+    /// Connections end in the middle of a request or reply, again and again.
+    Tear,
     /// The connections that there are carry nothing any more, and neither side learns it.
     HalfOpen,
     /// The same, but the server learns it.
     HalfOpenClients,
+    /// Every packet between clients and servers is dropped, and not acknowledged.
+    CutPackets,
     /// The servers are stopped for longer than the TTL, and go on.
     ServerPause,
     /// The servers are killed, and started again.
     ServerKill,
     /// The servers end in an orderly way, and are started again.
     ServerStop,
+    /// The servers can accept no connection and open no file for a while, and connections are reset.
+    ServerFiles,
+    /// The servers' disk is full for a while.
+    FullDisk,
     /// The leader is killed, and started again later.
     LeaderKill,
     /// The leader is stopped, and goes on.
@@ -55,6 +69,8 @@ pub enum Fault {
     ClockForward,
     /// The wall clock of the servers is set back by an hour.
     ClockBack,
+    /// The wall clock of the servers is set an hour ahead and an hour back by turns.
+    ClockTurns,
     /// The wall clock of the clients is set forward and back by an hour.
     ClientClock,
     /// One of the above after the other, as the seed has it.
@@ -62,37 +78,45 @@ pub enum Fault {
 }
 
 /// The faults that one process or its network can suffer, whatever server it uses.
-pub(crate) const OF_CLIENTS: [Fault; 3] = [Fault::Pause, Fault::Kill, Fault::Block];
+pub(crate) const OF_CLIENTS: [Fault; 4] = [Fault::Pause, Fault::Kill, Fault::Block, Fault::ClientFiles];
 /// Those of a network, for which a proxy must be in between.
-pub(crate) const OF_NETWORKS: [Fault; 7] = [
+pub(crate) const OF_NETWORKS: [Fault; 8] = [
     Fault::Cut,
     Fault::CutRequests,
     Fault::CutReplies,
     Fault::Delay,
     Fault::Reset,
+    Fault::Tear,
     Fault::HalfOpen,
     Fault::HalfOpenClients,
 ];
 
 impl Fault {
     /// All of them, in the order of the tables.
-    pub const ALL: [Fault; 25] = [
+    pub const ALL: [Fault; 33] = [
         Fault::Pause,
+        Fault::PauseShort,
         Fault::Unfenced,
         Fault::Kill,
         Fault::Block,
+        Fault::ClientFiles,
         Fault::Cancels,
         Fault::Waiters,
+        Fault::Overload,
         Fault::Cut,
         Fault::CutRequests,
         Fault::CutReplies,
         Fault::Delay,
         Fault::Reset,
+        Fault::Tear,
         Fault::HalfOpen,
         Fault::HalfOpenClients,
+        Fault::CutPackets,
         Fault::ServerPause,
         Fault::ServerKill,
         Fault::ServerStop,
+        Fault::ServerFiles,
+        Fault::FullDisk,
         Fault::LeaderKill,
         Fault::LeaderPause,
         Fault::NodesKill,
@@ -100,13 +124,24 @@ impl Fault {
         Fault::Failover,
         Fault::ClockForward,
         Fault::ClockBack,
+        Fault::ClockTurns,
         Fault::ClientClock,
         Fault::Mixed,
     ];
 
     /// Whether servers are started with a wall clock that can be set.
     pub(crate) fn sets_server_clock(self) -> bool {
-        matches!(self, Self::ClockForward | Self::ClockBack)
+        matches!(self, Self::ClockForward | Self::ClockBack | Self::ClockTurns)
+    }
+
+    /// Whether there are 2,000 tasks that do nothing but wait and hold in turn.
+    pub(crate) fn has_waiters(self) -> bool {
+        matches!(self, Self::Waiters | Self::Overload)
+    }
+
+    /// Whether it is done to a network or a disk that the run has for itself, which only root may have.
+    pub fn needs_root(self) -> bool {
+        matches!(self, Self::CutPackets | Self::FullDisk)
     }
 }
 

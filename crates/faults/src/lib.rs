@@ -11,6 +11,7 @@
 //! assert_eq!(record.surprise, None);
 //! ```
 
+mod apart;
 mod cell;
 mod clients;
 pub mod command;

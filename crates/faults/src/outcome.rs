@@ -16,6 +16,18 @@ pub enum Outcome {
     SafeWaits(Duration),
     /// This break is documented, and must happen.
     KnownBreak(Break),
+    /// This break is documented, and may happen: whether it does is a race inside the server.
+    MayBreak(Break),
+}
+
+impl Outcome {
+    /// The break that is documented.
+    pub(crate) fn documented(self) -> Option<Break> {
+        match self {
+            Self::KnownBreak(stated) | Self::MayBreak(stated) => Some(stated),
+            Self::Safe | Self::SafeWaits(_) => None,
+        }
+    }
 }
 
 impl fmt::Display for Outcome {
@@ -23,18 +35,16 @@ impl fmt::Display for Outcome {
         match self {
             Self::Safe => f.write_str("safe"),
             Self::SafeWaits(time) => write!(f, "safe, may wait {} s", time.as_secs()),
-            Self::KnownBreak(Break::Overlap) => f.write_str("known break: two holders"),
-            Self::KnownBreak(Break::Unfenced) => {
-                f.write_str("known break: lost updates without a check of tokens")
-            }
-            Self::KnownBreak(Break::Token) => f.write_str("known break: tokens go back"),
-            Self::KnownBreak(Break::Stuck) => f.write_str("known break: dead claims are kept"),
+            Self::KnownBreak(stated) => write!(f, "known break: {stated}"),
+            Self::MayBreak(stated) => write!(f, "known break, a race: {stated}"),
         }
     }
 }
 
 /// How soon locks are granted again after most faults, at the latest: leases have a TTL of two seconds here, and somebody
 /// may have taken the lock for more than that.
+///
+/// Where the table has a number below it, they are granted sooner.
 pub const SOON: Duration = Duration::from_secs(10);
 
 /// What a documented break looks like.
@@ -49,6 +59,17 @@ pub enum Break {
     Token,
     /// Locks are not granted again in time, since the server keeps dead claims.
     Stuck,
+}
+
+impl fmt::Display for Break {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Overlap => "two holders",
+            Self::Unfenced => "lost updates without a check of tokens",
+            Self::Token => "tokens go back",
+            Self::Stuck => "dead claims are kept",
+        })
+    }
 }
 
 impl Break {
@@ -75,7 +96,7 @@ impl Break {
 }
 
 /// A row for each subject, a column for each fault. `s`: safe; a number: safe, and may wait as many seconds; `-`: does not
-/// apply; `!overlap`, `!unfenced`, `!token`, `!stuck`: a documented break.
+/// apply; `!overlap`, `!unfenced`, `!token`, `!stuck`: a documented break; with `?` instead of `!` it may happen.
 const TABLE: &str = include_str!("outcomes.txt");
 
 /// What this cell must come to; `None` if the fault does not apply to the subject.
@@ -112,6 +133,7 @@ fn parse(cell: &str) -> Option<Option<Outcome>> {
         "-" => return Some(None),
         "s" => Outcome::Safe,
         "!overlap" => Outcome::KnownBreak(Break::Overlap),
+        "?overlap" => Outcome::MayBreak(Break::Overlap),
         "!unfenced" => Outcome::KnownBreak(Break::Unfenced),
         "!token" => Outcome::KnownBreak(Break::Token),
         "!stuck" => Outcome::KnownBreak(Break::Stuck),
@@ -140,6 +162,7 @@ mod tests {
     fn cells_are_read() {
         assert_eq!(parse("12"), Some(Some(Outcome::SafeWaits(Duration::from_secs(12)))));
         assert_eq!(parse("-"), Some(None));
+        assert_eq!(parse("?overlap"), Some(Some(Outcome::MayBreak(Break::Overlap))));
         assert_eq!(parse("perhaps"), None);
     }
 }

@@ -13,6 +13,10 @@ const BEGIN: &str = "<!-- faults:";
 const CLOSE: &str = " -->\n";
 const END: &str = "<!-- faults:end -->";
 
+/// What a reader must know of runs whose servers had no disk.
+const IN_MEMORY: &str = " The servers kept their data in a file system in memory, which survives kill -9 as a disk does; \
+                         power cuts are not tested.";
+
 /// The columns of the matrix: an engine, and the first words of its subjects.
 const ENGINES: [&str; 8] = ["file", "sqlite", "postgres", "mysql", "redis", "redlock", "zookeeper", "etcd"];
 
@@ -64,7 +68,7 @@ fn run(records: &[Record]) -> String {
     };
     format!(
         "{} of {all} cells, **{}**, run {} to {}. In all {} runs: {} faults, {} holds, {} waits given up, \
-         {} accesses whose token was checked, of which {} were refused.\n",
+         {} accesses whose token was checked, of which {} were refused.{}\n",
         latest.len(),
         plural(surprises),
         day(days(u64::min)),
@@ -75,6 +79,7 @@ fn run(records: &[Record]) -> String {
         of_all(|record| record.cancelled),
         of_all(|record| record.checked),
         of_all(|record| record.refused),
+        if records.iter().any(|record| record.in_memory) { IN_MEMORY } else { "" },
     )
 }
 
@@ -112,14 +117,19 @@ fn cell(runs: &[(Option<&&Record>, &Outcome)]) -> String {
         parts.push(format!("**{}**", plural(surprises)));
     }
     let good = || done.iter().filter(|(record, _)| record.surprise.is_none());
-    let safe = good().filter(|(_, outcome)| !matches!(outcome, Outcome::KnownBreak(_)));
+    let safe = good().filter(|(_, outcome)| outcome.documented().is_none());
     let waited: Vec<u64> = safe.map(|(record, _)| record.waited_ms).collect();
     if let Some(longest) = waited.iter().max() {
         parts.push(format!("safe, {:.1} s", *longest as f64 / 1000.0));
     }
-    let breaks = good().filter(|(_, outcome)| matches!(outcome, Outcome::KnownBreak(_))).count();
+    let is_possible = |(_, outcome): &&(&Record, &Outcome)| matches!(outcome, Outcome::MayBreak(_));
+    let documented = || good().filter(|(_, outcome)| outcome.documented().is_some());
+    let breaks = documented().filter(|run| !is_possible(run)).count();
     if breaks > 0 {
         parts.push(if waited.is_empty() { "break".into() } else { format!("break in {breaks}") });
+    }
+    if documented().any(|run| is_possible(&run)) {
+        parts.push("break possible".into());
     }
     if done.len() < runs.len() {
         parts.push(format!("{} of {}", done.len(), runs.len()));
@@ -177,7 +187,7 @@ fn mixed(records: &[Record]) -> String {
         let longest = of.iter().map(|record| record.waited_ms).max().unwrap_or_default();
         text += &row([
             subject.to_owned(),
-            format!("{:.1}", of.iter().map(|record| record.seconds).sum::<f64>() / 60.0),
+            format!("{:.1}", of.iter().fold(0.0, |sum, record| sum + record.seconds) / 60.0),
             sum(|record| record.strikes),
             sum(|record| record.holds),
             sum(|record| record.checked),
@@ -268,5 +278,6 @@ mod tests {
         assert!(cut.contains("| **1 surprise**; safe, 2.1 s; 2 of 5 |") && cut.contains("| – |"), "{cut}");
         assert!(surprises(&records).contains("redis:plain / cut, seed 7"));
         assert!(mixed(&[record("etcd", "mixed", None)]).contains("| etcd | 1.0 | 2 |"));
+        assert!(mixed(&[]).contains("| all | 0.0 | 0 |"));
     }
 }

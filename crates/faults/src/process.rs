@@ -4,13 +4,26 @@ use crate::network::Network;
 use crate::worker::{ASKED, BLOCK, READY, STOP, Task};
 use lockkeeper_conformance::history::History;
 use lockkeeper_core::engine::Clock;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// No file more than those that are open: the numbers below this one are those of the standard streams. It is not 0, for a
+/// process may not even poll more files than it may open.
+pub(crate) const NONE: Rlimit = Rlimit { current: Some(3), maximum: None };
+
+/// How many files and connections a process may open from here on; what it could before.
+pub(crate) fn limit_files(pid: Pid, limit: Rlimit) -> io::Result<Rlimit> {
+    let Rlimit { current, maximum } = limit;
+    let before = rustix::process::getrlimit(Resource::Nofile);
+    // Only the soft limit, which may be raised again.
+    let maximum = maximum.or(before.maximum);
+    Ok(prlimit(Some(pid), Resource::Nofile, Rlimit { current, maximum })?)
+}
 
 /// A worker process and the network in front of its servers.
 pub(crate) struct Worker {
@@ -54,7 +67,7 @@ impl Worker {
 
     fn signal(&self, signal: Signal) {
         // It was not waited for, so the id is still its own.
-        let _ = kill_process(Pid::from_child(&self.child), signal);
+        let _ = kill_process(self.pid(), signal);
     }
 
     pub(crate) fn pause(&self) {
@@ -63,6 +76,10 @@ impl Worker {
 
     pub(crate) fn resume(&self) {
         self.signal(Signal::CONT);
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
     }
 
     /// Blocks its executor for this time.

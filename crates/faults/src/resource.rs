@@ -31,10 +31,22 @@ pub(crate) enum Verb {
     Begin,
     /// Says that this process has got its own lock once more.
     Beat,
+    /// Says that a hold has begun which is to be longer than the TTL.
+    Settle,
+    /// Says that it was not lost.
+    Survive,
 }
 
-const VERBS: [Verb; 6] =
-    [Verb::Read, Verb::Write, Verb::PlainRead, Verb::PlainWrite, Verb::Begin, Verb::Beat];
+const VERBS: [Verb; 8] = [
+    Verb::Read,
+    Verb::Write,
+    Verb::PlainRead,
+    Verb::PlainWrite,
+    Verb::Begin,
+    Verb::Beat,
+    Verb::Settle,
+    Verb::Survive,
+];
 
 /// One request.
 #[derive(Debug, Clone, Copy)]
@@ -108,8 +120,13 @@ struct State {
     sums: Sums,
     /// When each process last got its own lock, by its number.
     beats: HashMap<u32, Instant>,
+    /// When its hold began that is to be longer than the TTL, and when the last one began that was.
+    settled: HashMap<u32, Instant>,
+    survived: HashMap<u32, Instant>,
     /// When each lock was last used.
     uses: HashMap<u32, Instant>,
+    /// When each lock's register that does not check tokens was last written.
+    writes: HashMap<u32, Instant>,
     long: Option<LongHold>,
 }
 
@@ -159,8 +176,9 @@ impl Resource {
 
     fn access(&self, request: &Request) -> (bool, u64) {
         let mut guard = self.state();
-        let State { registers, sums, beats, uses, long } = &mut *guard;
+        let State { registers, sums, beats, settled, survived, uses, writes, long } = &mut *guard;
         let register = registers.entry(request.lock).or_default();
+        let process = request.client / CLIENTS_PER_PROCESS;
         let now = Instant::now();
         let reply = match request.verb {
             Verb::Read | Verb::Write => {
@@ -186,6 +204,7 @@ impl Resource {
                 sums.unfenced += 1;
                 sums.lost_unfenced += u64::from(request.value != register.plain + 1);
                 register.plain = request.value;
+                writes.insert(request.lock, now);
                 (true, register.plain)
             }
             Verb::Begin => {
@@ -196,7 +215,15 @@ impl Resource {
                 (true, 0)
             }
             Verb::Beat => {
-                beats.insert(request.client / CLIENTS_PER_PROCESS, now);
+                beats.insert(process, now);
+                (true, 0)
+            }
+            Verb::Settle => {
+                settled.insert(process, now);
+                (true, 0)
+            }
+            Verb::Survive => {
+                survived.extend(settled.get(&process).map(|began| (process, *began)));
                 (true, 0)
             }
         };
@@ -227,9 +254,20 @@ impl Resource {
             .is_some()
     }
 
+    /// Waits until each of these processes has had a hold that was longer than the TTL.
+    pub(crate) fn survives(&self, processes: &[u32], after: Instant, limit: Duration) -> bool {
+        let has = |state: &State, process| state.survived.get(process).is_some_and(|at| *at > after);
+        self.wait(limit, |state| processes.iter().all(|process| has(state, process)).then_some(())).is_some()
+    }
+
     /// Waits until somebody uses the lock once more.
     pub(crate) fn is_used(&self, lock: u32, after: Instant, limit: Duration) -> bool {
         self.wait(limit, |state| state.uses.get(&lock).filter(|at| **at > after).map(|_| ())).is_some()
+    }
+
+    /// Waits until somebody writes what the lock guards, without a check of tokens.
+    pub(crate) fn is_written(&self, lock: u32, after: Instant, limit: Duration) -> bool {
+        self.wait(limit, |state| state.writes.get(&lock).filter(|at| **at > after).map(|_| ())).is_some()
     }
 
     fn wait<T>(&self, limit: Duration, mut find: impl FnMut(&State) -> Option<T>) -> Option<T> {

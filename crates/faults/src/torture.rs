@@ -5,6 +5,7 @@ use crate::fault::{Fault, OF_CLIENTS, OF_NETWORKS};
 use crate::network::Network;
 use crate::outcome::Outcome;
 use crate::record::{Record, TTL};
+use crate::shim::Shim;
 use crate::{Error, Result};
 use lockkeeper::{Abilities, Connect};
 use serde::Serialize;
@@ -43,6 +44,8 @@ pub struct Prepared {
     pub faults: Vec<Fault>,
     /// Whether a proxy can be put between; if not, the network's faults are left out.
     pub has_network: bool,
+    /// Whether a clock can be made for the clients, with a C compiler; if not, its fault is left out.
+    pub has_clock: bool,
     torture: Torture,
 }
 
@@ -83,7 +86,7 @@ impl Torture {
 
     /// The faults that can be let loose on an engine from outside.
     pub fn faults() -> Vec<Fault> {
-        OF_CLIENTS.into_iter().chain([Fault::Cancels]).chain(OF_NETWORKS).collect()
+        OF_CLIENTS.into_iter().chain([Fault::Cancels, Fault::ClientClock]).chain(OF_NETWORKS).collect()
     }
 
     /// Connects, to see what the engine can do.
@@ -108,14 +111,17 @@ impl Torture {
         // A session's server may give a longer one.
         self.ttl = self.ttl.max(ttl);
         let has_network = Network::in_front_of(&self.url).is_some();
-        let applies = |fault: &Fault| has_network || !OF_NETWORKS.contains(fault);
+        let has_clock = Shim::build(tempfile::tempdir()?.path()).is_ok();
+        let applies = |fault: &Fault| {
+            (has_network || !OF_NETWORKS.contains(fault)) && (has_clock || *fault != Fault::ClientClock)
+        };
         if let Some(fault) = self.only.iter().find(|fault| !Self::faults().contains(fault) || !applies(fault))
         {
             return Err(Error::usage(format!("{fault} cannot be let loose on this engine")));
         }
         let is_wanted = |fault: &Fault| self.only.is_empty() || self.only.contains(fault);
         let faults = Self::faults().into_iter().filter(applies).filter(is_wanted).collect();
-        Ok(Prepared { abilities, faults, has_network, torture: self })
+        Ok(Prepared { abilities, faults, has_network, has_clock, torture: self })
     }
 }
 
@@ -156,6 +162,9 @@ fn deed(fault: Fault) -> &'static str {
         Fault::Pause => "a process was stopped in the middle of a hold for longer than the TTL, and went on",
         Fault::Kill => "a process was killed in the middle of a hold",
         Fault::Block => "a process blocked its executor for longer than the TTL",
+        Fault::ClientFiles => "a process could open no file and no connection for longer than the TTL",
+        Fault::ClientClock => "the clients' wall clock was set an hour ahead and an hour back",
+        Fault::Tear => "connections ended in the middle of requests and replies",
         Fault::Cancels => "waits were given up at random moments",
         Fault::Cut => "nothing passed between clients and servers for longer than the TTL",
         Fault::CutRequests => "no request arrived for longer than the TTL",

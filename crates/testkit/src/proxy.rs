@@ -78,6 +78,13 @@ impl Proxy {
         self.network.change(Rules::reset_all);
     }
 
+    /// Passes half of what is sent next on each connection there is, either way, and ends it with a reset towards both sides.
+    ///
+    /// New connections are accepted and work.
+    pub fn tear(&self) {
+        self.network.change(|rules| rules.torn_before = rules.made);
+    }
+
     /// Makes every connection there is half open: both sides keep their socket, and nothing passes any more, ever.
     ///
     /// New connections are accepted and work.
@@ -133,12 +140,16 @@ struct Rules {
     made: u64,
     /// Connections with a number below this one are half open.
     half_open_before: u64,
+    /// Connections with a number below this one end in the middle of what is sent next.
+    torn_before: u64,
 }
 
 /// What happens to bytes that were read.
 enum Fate {
     Pass,
     Vanish,
+    /// Half of them pass.
+    Tear,
     /// Their connection is over.
     Over,
 }
@@ -176,6 +187,8 @@ impl Network {
                 return Fate::Over;
             } else if link.number < rules.half_open_before {
                 return Fate::Vanish;
+            } else if link.number < rules.torn_before {
+                return Fate::Tear;
             } else if rules.is_cut(direction) {
                 rules = self.changed.wait(rules).unwrap_or_else(PoisonError::into_inner);
             } else if now >= due {
@@ -324,6 +337,10 @@ fn write_chunks(link: &Link, direction: Direction, chunks: &Receiver<Chunk>, net
         match network.let_pass(direction, link, read_at, &mut lateness) {
             Fate::Pass => {}
             Fate::Vanish => continue,
+            Fate::Tear => {
+                write_all(to, &bytes[..bytes.len() / 2], || network.rules().age == link.age);
+                return link.abort();
+            }
             Fate::Over => return,
         }
         if bytes.is_empty() || !write_all(to, &bytes, || network.rules().age == link.age) {

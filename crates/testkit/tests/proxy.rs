@@ -142,6 +142,21 @@ fn a_dropped_proxy_resets_its_connections_and_listens_no_more() {
 }
 
 #[test]
+fn a_torn_connection_ends_in_the_middle_of_a_request() {
+    let (proxy, mut client, got) = warm();
+    proxy.tear();
+    client.write_all(&[1, 2, 3, 4]).unwrap();
+    assert_eq!((got.recv_timeout(PATIENCE), got.recv_timeout(PATIENCE)), (Ok(1), Ok(2)));
+    assert!(got.recv_timeout(SILENCE).is_err(), "the other half does not arrive");
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let end = client.read_to_end(&mut Vec::new()).map_err(|error| error.kind());
+    assert_eq!(end, Err(ErrorKind::ConnectionReset));
+    let other = connect(&proxy);
+    write(&other, 8);
+    assert_eq!(read(&other, PATIENCE), Ok(8));
+}
+
+#[test]
 fn a_half_open_connection_says_nothing_and_stays_open_and_new_ones_work() {
     for half_open in [Proxy::half_open, Proxy::half_open_for_clients] {
         let (proxy, client, _served) = warm();

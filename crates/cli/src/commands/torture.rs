@@ -5,18 +5,19 @@ use crate::exit::{Failure, NOTHING_DONE, Outcome, SUCCESS, UNAVAILABLE, USAGE};
 use crate::output::{self, Reader};
 use clap::Args;
 use lockkeeper_faults::Fault;
-use lockkeeper_faults::torture::{Torture as Settings, Verdict};
+use lockkeeper_faults::torture::{Prepared, Torture as Settings, Verdict};
 use serde::Serialize;
 use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
-  lockkeeper torture --engine redis://10.0.0.7           every fault, some three minutes
+  lockkeeper torture --engine redis://10.0.0.7           every fault, some five minutes
   lockkeeper torture --engine etcd://a,b,c --only cut    one of them
   lockkeeper torture --ttl 10s --rounds 5 --json         with the TTL you use
 
-Faults: pause, kill and block strike processes; cancels gives up waits; cut, cut-requests, cut-replies,
-delay, reset, half-open and half-open-clients strike the network, by a proxy on this machine.
+Faults: pause, kill, block and client-files strike processes; client-clock sets their wall clock (needs
+a C compiler, cc); cancels gives up waits; cut, cut-requests, cut-replies, delay, reset, tear, half-open
+and half-open-clients strike the network, by a proxy on this machine.
 
 Exit status:
   0   every promise held
@@ -73,7 +74,7 @@ impl Torture {
         };
         let prepared = settings.prepare().map_err(failed)?;
         let (engine, style, ttl) = (prepared.abilities.engine, prepared.abilities.style, prepared.ttl());
-        self.say(&introduction(engine, style, ttl, seed, prepared.faults.len(), prepared.has_network))?;
+        self.say(&introduction(engine, style, ttl, seed, &prepared))?;
         let mut faults = Vec::new();
         for fault in &prepared.faults {
             let verdict = prepared.run(*fault).map_err(failed)?;
@@ -99,16 +100,15 @@ impl Torture {
     }
 }
 
-fn introduction(
-    engine: &str,
-    style: &str,
-    ttl: Duration,
-    seed: u64,
-    faults: usize,
-    has_network: bool,
-) -> String {
-    let without =
-        if has_network { "" } else { "; its network cannot be reached by a proxy, and is left alone" };
+fn introduction(engine: &str, style: &str, ttl: Duration, seed: u64, prepared: &Prepared) -> String {
+    let mut without = String::new();
+    if !prepared.has_network {
+        without += "; its network cannot be reached by a proxy, and is left alone";
+    }
+    if !prepared.has_clock {
+        without += "; without a C compiler, cc, the clock is left alone";
+    }
+    let faults = prepared.faults.len();
     let faults = if faults == 1 { "1 fault".to_owned() } else { format!("{faults} faults") };
     format!("{engine} {style}, TTL {ttl:?}, seed {seed}: {faults}{without}\n")
 }

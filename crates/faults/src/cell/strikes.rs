@@ -1,15 +1,19 @@
 //! The faults, as they are done to the workers, their networks and the servers of a run.
 
 use super::{Stage, Strike, WAITING};
-use crate::clients::MAIN;
+use crate::apart;
+use crate::clients::{MAIN, steady};
 use crate::fault::{Fault, OF_CLIENTS, OF_NETWORKS};
 use crate::judge::Finding;
-use crate::outcome::SOON;
-use crate::process::Worker;
+use crate::outcome::{Break, Outcome, SOON};
+use crate::process::{NONE, Worker, limit_files};
 use crate::resource::CLIENTS_PER_PROCESS;
 use crate::{Error, Result};
 use lockkeeper_core::engine::Clock;
+use lockkeeper_testkit::{Proxy, Server};
 use rand::RngExt;
+use rustix::process::Pid;
+use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,7 +25,10 @@ impl Stage<'_> {
         let everybody = self.random.random_ratio(1, 3);
         let whom = match fault {
             _ if OF_NETWORKS.contains(&fault) && everybody => "every worker".to_owned(),
-            _ if OF_NETWORKS.contains(&fault) || OF_CLIENTS.contains(&fault) || fault == Fault::Unfenced => {
+            _ if OF_NETWORKS.contains(&fault)
+                || OF_CLIENTS.contains(&fault)
+                || matches!(fault, Fault::Unfenced | Fault::PauseShort) =>
+            {
                 format!("worker {}", self.workers[victim].task.process)
             }
             _ => String::new(),
@@ -29,12 +36,25 @@ impl Stage<'_> {
         let from_ns = Clock::Boot.now().as_nanos();
         let chosen = if everybody { None } else { Some(victim) };
         match fault {
+            Fault::PauseShort => {
+                self.workers[victim].pause();
+                thread::sleep(self.plan.ttl / 2);
+                self.workers[victim].resume();
+            }
+            Fault::ClientFiles => {
+                let pid = self.workers[victim].pid();
+                let before = limit_files(pid, NONE)?;
+                self.strike_network(Fault::Reset, Some(victim));
+                self.let_pass();
+                limit_files(pid, before)?;
+            }
             Fault::Pause | Fault::Unfenced => {
                 self.workers[victim].pause();
+                let paused = Instant::now();
                 self.let_pass();
                 if fault == Fault::Unfenced {
-                    // MySQL's sessions outlive the TTL by two seconds.
-                    self.let_pass();
+                    // Some servers keep a session for longer than the TTL: it goes on once another one has written.
+                    self.resource.is_written(MAIN, paused, self.bound());
                 }
                 self.workers[victim].resume();
             }
@@ -51,6 +71,17 @@ impl Stage<'_> {
             }
             Fault::Cancels => thread::sleep(self.time() * 2),
             Fault::Waiters => thread::sleep(WAITING),
+            Fault::Overload => {
+                thread::sleep(WAITING / 2);
+                self.strike_servers(Fault::ServerPause)?;
+            }
+            Fault::CutPackets => {
+                apart::set_network(false)?;
+                self.let_pass();
+                apart::set_network(true)?;
+            }
+            Fault::FullDisk => self.fill_disk()?,
+            Fault::ClockTurns => self.turn_server_clock()?,
             Fault::ClientClock => {
                 for seconds in [3600, -3600, 0] {
                     self.set_clock(seconds)?;
@@ -62,15 +93,25 @@ impl Stage<'_> {
             fault => self.strike_servers(fault)?,
         }
         let until_ns = Clock::Boot.now().as_nanos();
-        let (healed, limit) = (Instant::now(), self.bound() + SOON);
+        let is_stuck = self.plan.outcome == Outcome::KnownBreak(Break::Stuck);
+        // To see how much too long it takes, unless it takes for ever.
+        let extra = if is_stuck { Duration::ZERO } else { SOON };
+        let (healed, limit) = (Instant::now(), self.bound() + extra);
         let is_used = self.resource.is_used(MAIN, healed, limit);
-        let is_back = self.resource.beat(&self.numbers(), healed, limit);
+        let is_back = (is_used || !is_stuck) && self.resource.beat(&self.numbers(), healed, limit);
         let waited = healed.elapsed();
         if !is_used || !is_back || waited > self.bound() {
             let what = if is_used { "a worker's own lock" } else { "the main lock" };
             let mut late = Finding::late(until_ns, what, waited, fault);
             late.text.extend(self.workers.iter().map(Worker::error));
             self.findings.push(late);
+        }
+        if is_used && is_back && !self.plan.fault.has_waiters() {
+            let limit = (self.bound() + steady(self.plan.ttl) * 2).saturating_sub(waited);
+            if !self.resource.survives(&self.numbers(), healed, limit) {
+                let text = format!("a worker lost every hold of {:?} after {fault}", steady(self.plan.ttl));
+                self.findings.push(Finding::liveness(until_ns, text));
+            }
         }
         self.strikes.push(Strike { fault, whom, from_ns, until_ns, waited });
         Ok(())
@@ -108,20 +149,22 @@ impl Stage<'_> {
                 Fault::Delay => proxy.delay(delay),
                 Fault::HalfOpen => proxy.half_open(),
                 Fault::HalfOpenClients => proxy.half_open_for_clients(),
+                Fault::Tear => proxy.tear(),
                 _ => proxy.reset(),
             });
         }
         match fault {
-            Fault::Reset => {
+            Fault::Reset | Fault::Tear => {
+                let again = if fault == Fault::Tear { Proxy::tear } else { Proxy::reset };
                 for pause in pauses {
                     thread::sleep(pause);
-                    networks.iter().for_each(|network| network.each(lockkeeper_testkit::Proxy::reset));
+                    networks.iter().for_each(|network| network.each(again));
                 }
             }
             Fault::HalfOpen | Fault::HalfOpenClients => {}
             _ => thread::sleep(time),
         }
-        networks.iter().for_each(|network| network.each(lockkeeper_testkit::Proxy::heal));
+        networks.iter().for_each(|network| network.each(Proxy::heal));
     }
 
     fn strike_servers(&mut self, fault: Fault) -> Result<()> {
@@ -137,14 +180,19 @@ impl Stage<'_> {
                 all.iter().for_each(|server| server.resume());
             }
             Fault::ServerKill | Fault::ServerStop => {
-                let end = if fault == Fault::ServerKill {
-                    lockkeeper_testkit::Server::kill
-                } else {
-                    lockkeeper_testkit::Server::stop
-                };
+                let end = if fault == Fault::ServerKill { Server::kill } else { Server::stop };
                 all.iter().for_each(|server| end(server));
                 thread::sleep(moment);
                 servers.restart(&all);
+            }
+            Fault::ServerFiles => {
+                let pids = || all.iter().filter_map(|server| Pid::from_raw(server.pid().cast_signed()));
+                let before: Vec<_> = pids().map(|pid| limit_files(pid, NONE)).collect::<io::Result<_>>()?;
+                self.workers.iter().filter_map(|worker| worker.network.as_ref()).for_each(|network| {
+                    network.each(Proxy::reset);
+                });
+                thread::sleep(time);
+                pids().zip(before).try_for_each(|(pid, before)| limit_files(pid, before).map(|_| ()))?;
             }
             Fault::NodesKill | Fault::NodesForget => {
                 let majority = all.len() / 2 + 1;
@@ -164,6 +212,9 @@ impl Stage<'_> {
                 }
                 thread::sleep(time);
                 match fault {
+                    Fault::LeaderPause if self.plan.outcome.documented().is_some() => {
+                        self.resume_deaf(leader);
+                    }
                     Fault::LeaderPause => leader.resume(),
                     Fault::Failover if !servers.is_replaced(leader) => {
                         return Err(Error::new("no replica took the master's place"));
@@ -172,6 +223,44 @@ impl Stage<'_> {
                 }
             }
             _ => return Err(Error::new(format!("{fault} is not done to servers"))),
+        }
+        Ok(())
+    }
+
+    /// Lets a leader go on that ends leases of others then, while a holder hears nothing of it: else the holder may learn of it
+    /// before somebody else is granted the lock.
+    fn resume_deaf(&mut self, leader: &Server) {
+        // Servers may keep a lease for longer than the TTL.
+        self.let_pass();
+        let victim = self.victim();
+        let network = self.workers[victim].network.as_ref();
+        network.inspect(|network| network.each(Proxy::cut_replies));
+        leader.resume();
+        thread::sleep(self.plan.ttl);
+        network.inspect(|network| network.each(Proxy::heal));
+    }
+
+    /// Servers that end because of it are started again once there is room.
+    fn fill_disk(&mut self) -> Result<()> {
+        apart::fill_disk()?;
+        self.let_pass();
+        apart::empty_disk()?;
+        if let Some(servers) = self.plan.servers {
+            let ended: Vec<_> = servers.all().into_iter().filter(|server| !server.is_running()).collect();
+            servers.restart(&ended);
+        }
+        Ok(())
+    }
+
+    /// Ends at the true time, later than that of the turn before: what was kept for too long is freed.
+    fn turn_server_clock(&mut self) -> Result<()> {
+        for seconds in [3600, -3600, 3600, -3600, 0] {
+            if seconds > 0 {
+                // A jump ahead frees what is held.
+                self.victim();
+            }
+            self.set_clock(seconds)?;
+            self.let_pass();
         }
         Ok(())
     }
