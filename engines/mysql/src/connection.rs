@@ -440,7 +440,7 @@ mod tests {
             ("10.0.1-MariaDB", true),
             ("10.11.6-MariaDB-0+deb12u1", false),
         ] {
-            assert_eq!(is_too_old(version, version.contains("MariaDB")), is_too_old, "{version}");
+            assert_eq!(super::is_too_old(version, version.contains("MariaDB")), is_too_old, "{version}");
         }
     }
 }

@@ -443,6 +443,9 @@ async fn clean(connections: Arc<Connections<Writer>>, waiters: Arc<Waiters>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockkeeper_core::Keeper;
+    use lockkeeper_core::engine::{Address, QueueEngine};
+    use std::net::TcpListener;
 
     #[test]
     fn a_lock_is_remembered_as_it_was_last_and_not_too_many_are() {
@@ -456,14 +459,6 @@ mod tests {
         }
         assert!(contended.all().len() <= Contended::AT_MOST);
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use lockkeeper_core::Keeper;
-    use lockkeeper_core::engine::{Address, QueueEngine};
-    use std::net::TcpListener;
 
     #[tokio::test]
     async fn claims_that_could_not_leave_are_forgotten() {
