@@ -94,26 +94,32 @@ impl DepartureTask {
     }
 }
 
-/// Tries until the claim has left, or until it must have expired by itself.
+/// Tries until the claim has left. One that has not is left to expire, and the engine forgets it.
 async fn leave(engine: Arc<dyn Engine>, life: Arc<Life>, clock: Clock) {
-    let claim = &life.claim;
     if let Some(rest) = life.must_stay() {
-        return stay(&engine, &life, rest).await;
+        stay(&engine, &life, rest).await;
+    } else if !has_left(&engine, &life, clock).await {
+        engine.detached(&life.claim);
     }
+}
+
+/// Tries until the claim has left, or until it must have expired by itself.
+async fn has_left(engine: &Arc<dyn Engine>, life: &Life, clock: Clock) -> bool {
+    let claim = &life.claim;
     let pointless_at: Moment = clock.now().plus(claim.ttl.max(life.outlives()));
     let mut pause = claim.ttl / 200;
     loop {
         let answer = tokio::select! {
             answer = engine.release(claim) => answer,
-            () = clock.sleep_until(pointless_at) => return,
+            () = clock.sleep_until(pointless_at) => return false,
         };
         match answer {
-            Ok(_) => return,
+            Ok(_) => return true,
             Err(error) if !error.is_temporary() => {
                 tracing::warn!(lock = %claim.name, claim = %claim.id, %error, "could not leave; the claim will expire");
-                return;
+                return false;
             }
-            Err(_) if clock.now() >= pointless_at => return,
+            Err(_) if clock.now() >= pointless_at => return false,
             Err(_) => tokio::time::sleep(pause).await,
         }
         pause = (pause * 2).min(claim.ttl / 5);

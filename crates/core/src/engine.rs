@@ -61,7 +61,7 @@ pub trait Engine: sealed::Sealed + Send + Sync + 'static {
     /// Takes over a detached claim, which this engine renews from now on; `None` if it is gone.
     fn attach<'a>(&'a self, renewal: &'a Renewal, token: Token) -> BoxFuture<'a, Result<Option<Attached>>>;
 
-    /// Forgets a claim that was detached, without a leave.
+    /// Forgets a claim for which no leave comes: it was detached, or its leaves had no reply until it must have expired.
     fn detached(&self, claim: &Claim);
 
     /// Ends the claim, whatever its state: waiting, held, lost or never arrived. Idempotent by its id.

@@ -414,7 +414,10 @@ impl Queue for Etcd {
     }
 
     fn detached(&self, claim: &Claim) {
-        self.parts.claims.detached(claim.id);
+        // The lease of the keeper would keep it for ever: then it leaves when it is neglected.
+        if self.parts.claims.get(claim.id).is_some_and(|entry| entry.own_lease.is_some()) {
+            self.parts.claims.detached(claim.id);
+        }
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {

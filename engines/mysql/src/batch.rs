@@ -280,7 +280,7 @@ impl Leaves {
 }
 
 /// A statement for these claims.
-fn fill<'a>(text: &str, claims: impl Iterator<Item = (&'a LockName, ClaimId)> + Clone) -> String {
+pub(crate) fn fill<'a>(text: &str, claims: impl Iterator<Item = (&'a LockName, ClaimId)> + Clone) -> String {
     let names = keys::names(claims.clone().map(|(name, _)| name.as_str()));
     text.replace("{names}", &names).replace("{ids}", &keys::ids(claims.map(|(_, id)| id)))
 }

@@ -18,6 +18,8 @@ pub(crate) struct Settings {
     pub(crate) driver: Opts,
     /// The same for connections that hold locks.
     pub(crate) held: Opts,
+    /// The same for those by which the keeper is woken.
+    pub(crate) waking: Opts,
     pub(crate) limits: Limits,
     pub(crate) times: HeldTimes,
     /// How many connections may share the work of a queue, or may be held by a style with sessions.
@@ -39,9 +41,11 @@ pub(crate) struct HeldTimes {
 }
 
 impl HeldTimes {
+    const LONGEST_WAIT: u64 = 10;
+
     fn for_ttl(ttl: Duration) -> Self {
         let whole = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
-        Self { server: whole + 2, wait: whole.div_ceil(2).clamp(1, 10) }
+        Self { server: whole + 2, wait: whole.div_ceil(2).clamp(1, Self::LONGEST_WAIT) }
     }
 }
 
@@ -104,10 +108,14 @@ impl Settings {
         }
         address.finish()?;
         let times = HeldTimes::for_ttl(ttl);
-        let held =
-            HELD.replace("{server}", &times.server.to_string()).replace("{wait}", &times.wait.to_string());
+        let closed_after = |seconds: u64| -> Opts {
+            let held =
+                HELD.replace("{server}", &seconds.to_string()).replace("{wait}", &times.wait.to_string());
+            driver.clone().setup(SETUP.lines().chain([held.as_str()]).collect()).into()
+        };
         Ok(Self {
-            held: driver.clone().setup(SETUP.lines().chain([held.as_str()]).collect()).into(),
+            held: closed_after(times.server),
+            waking: closed_after(times.server.min(HeldTimes::LONGEST_WAIT * 3)),
             driver: driver.setup(SETUP.lines().collect()).into(),
             limits: Limits::for_ttl(ttl),
             times,

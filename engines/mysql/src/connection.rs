@@ -7,7 +7,7 @@ use crate::error::{
     Collisions, ENGINE, closed, collided, failed, is_login_refused, name_of, no_reply, too_late,
 };
 use lockkeeper_core::Result;
-use lockkeeper_core::engine::{BoxFuture, Connection, Replies, background};
+use lockkeeper_core::engine::{BoxFuture, Clock, Connection, Replies, background};
 use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, DriverError, Opts, OptsBuilder, Params};
 use std::ops::{Deref, DerefMut};
@@ -35,6 +35,11 @@ pub(crate) fn statement(text: &'static str, params: impl Into<Params>) -> Work<(
         let params = params.clone();
         Box::pin(async move { conn.exec_drop(text, params).await })
     })
+}
+
+/// Asks for a sign of life.
+pub(crate) fn ping() -> Work<()> {
+    Box::new(|conn| Box::pin(conn.ping()))
 }
 
 /// A statement with parameters and the first row of its reply.
@@ -259,8 +264,8 @@ impl Pool {
         Ok(Self(Arc::new(Inner {
             runtime,
             idle: Mutex::new(vec![(conn, Instant::now())]),
-            // On the background one for renewals and one for looks, whatever else is sent there.
-            room: Semaphore::new(settings.connections + if is_background { 2 } else { 0 }),
+            // On the background two for renewals and one for looks, whatever else is sent there.
+            room: Semaphore::new(settings.connections + if is_background { 3 } else { 0 }),
             replies: Replies::new(limit),
             settings,
         })))
@@ -284,22 +289,23 @@ impl Inner {
         let room = match self.room.try_acquire() {
             Ok(room) => room,
             Err(_) => {
-                let limit = self.settings.limits.connect;
+                let (limit, from) = (self.settings.limits.connect, Clock::Boot.now());
                 match tokio::time::timeout(limit, self.room.acquire()).await {
                     Ok(Ok(room)) => room,
                     _ => {
-                        // All are used by tasks that are not polled: the next caller opens others.
-                        self.replies.give_up();
+                        // Without any reply all are used by tasks that are not polled: the next caller opens others.
+                        self.replies.give_up_unless_heard_since(from);
                         return Err(too_late(doing, limit));
                     }
                 }
             }
         };
+        let from = Instant::now();
         let sent = self.replies.request(self.send(doing, work)).await;
         drop(room);
         sent.unwrap_or_else(|error| {
-            // Those that are idle may be as silent; new ones tell.
-            let idle = std::mem::take(&mut *self.idle());
+            // Those that were idle all the time may be as silent; new ones tell.
+            let idle: Vec<_> = self.idle().extract_if(.., |(_, since)| *since < from).collect();
             drop(idle);
             Err(no_reply(doing, error))
         })
@@ -310,6 +316,8 @@ impl Inner {
         let mut collisions = Collisions::default();
         let mut outcome = conn.run(&work).await;
         while collided(&outcome) && collisions.pause().await {
+            // It has waited for others: the server replies, though not to this.
+            self.replies.heard();
             outcome = conn.run(&work).await;
         }
         if conn.is_usable() {
@@ -321,8 +329,7 @@ impl Inner {
     async fn conn(&self) -> Result<Guarded> {
         loop {
             let Some((mut conn, since)) = self.idle().pop() else { break };
-            let ping: Work<()> = Box::new(|conn| Box::pin(conn.ping()));
-            if since.elapsed() < IDLE || conn.run(&ping).await.is_ok() {
+            if since.elapsed() < IDLE || conn.run(&ping()).await.is_ok() {
                 return Ok(conn);
             }
         }
@@ -367,6 +374,62 @@ impl<T: Send + 'static> Drop for ToItsEnd<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use lockkeeper_core::engine::Address;
+    use lockkeeper_testkit::MariaDb;
+    use std::cell::Cell;
+
+    /// The request of a pool may last for half of it.
+    const TTL: Duration = Duration::from_secs(4);
+
+    async fn pool(server: &MariaDb) -> Pool {
+        let address = Address::parse(&server.url()).expect("a URL");
+        let settings = Settings::from_address(address, TTL, 8).expect("settings");
+        Pool::open(Arc::new(settings)).await.expect("a pool")
+    }
+
+    #[tokio::test]
+    async fn a_pool_without_any_reply_is_closed_and_another_one_is_not() {
+        let server = MariaDb::start();
+        for is_alone in [true, false] {
+            let pool = pool(&server).await;
+            let number = || pool.run("ask", first_row::<u64>("SELECT CONNECTION_ID()", ()));
+            let used = Cell::new(None);
+            let sleeping = pool.run("sleep", statement("DO SLEEP(3)", ()));
+            let others = async {
+                while !is_alone {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    used.set(number().await.expect("a reply"));
+                }
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                biased;
+                slept = sleeping => slept.expect_err("it sleeps for too long"),
+                () = others => unreachable!(),
+            };
+            assert_eq!(pool.is_closed(), is_alone);
+            if !is_alone {
+                assert_eq!(number().await.expect("a reply"), used.get(), "that one replies");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_wait_for_a_row_does_not_close_the_pool() {
+        let server = MariaDb::start();
+        let [holder, waiter] = [pool(&server).await, pool(&server).await];
+        let table = "CREATE TABLE it (number INT PRIMARY KEY) ENGINE = InnoDB";
+        holder.run("create", statement(table, ())).await.expect("a table");
+        let take: Work<(Vec<u8>, u64)> = several("START TRANSACTION; INSERT INTO it VALUES (1)".to_owned());
+        holder.run("take", take).await.expect("the row");
+        let insert = || waiter.run("insert", statement("INSERT INTO it VALUES (1)", ()));
+        insert().await.expect_err("somebody has the row");
+        assert!(!waiter.is_closed());
+        holder.run("free", statement("ROLLBACK", ())).await.expect("the end");
+        insert().await.expect("it is free");
+    }
+
     #[test]
     fn servers_with_one_user_lock_per_session_are_too_old() {
         for (version, is_too_old) in [

@@ -1,8 +1,8 @@
 //! The queue style: a fair queue in two tables. A claim without others stands in the lock's own row.
 
-use crate::batch::{Joining, KeepTexts, Texts, UnderWay, Writer, ask, keep, microseconds};
+use crate::batch::{Joining, KeepTexts, Texts, UnderWay, Writer, ask, fill, keep, microseconds};
 use crate::config::Settings;
-use crate::connection::{Work, first_row, rows, statement};
+use crate::connection::{Pool, Work, first_row, rows, statement};
 use crate::error::ENGINE;
 use crate::view::{ListRow, claim_row};
 use crate::{QUEUE, keys, wake};
@@ -15,7 +15,8 @@ use lockkeeper_core::{Abilities, Demand, Error, LockView, Result, Token};
 use lockkeeper_sql_common::{Seen, Waiter, Waiters, lock_views};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Params, Value};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -26,12 +27,19 @@ const LEAVE: &str = "CALL lockkeeper_leave(?, ?)";
 const SHRINK: &str = "CALL lockkeeper_shrink(?, ?, ?, ?)";
 const SWEEP: &str = "CALL lockkeeper_sweep(?)";
 const CLEAN: &str = "CALL lockkeeper_clean(86400)";
+/// For claims in the queue, which never stand in their lock's row again.
 const KEEP: KeepTexts = KeepTexts {
     update: include_str!("sql/queue_keep.sql"),
     alive: include_str!("sql/queue_alive.sql"),
     asked: include_str!("sql/queue_asked.sql"),
     ask: include_str!("sql/queue_ask.sql"),
 };
+/// For claims in their lock's row, which may move to the queue meanwhile.
+const KEEP_SINGLE: KeepTexts = KeepTexts {
+    update: concat!(include_str!("sql/single_keep.sql"), include_str!("sql/queue_keep.sql"), ";\nCOMMIT"),
+    ..KEEP
+};
+const STAND: &str = include_str!("sql/queue_stand.sql");
 const LOOK: &str = include_str!("sql/queue_look.sql");
 const FITTING: &str = include_str!("sql/queue_fitting.sql");
 const LIST_SINGLE: &str = include_str!("sql/single_list.sql");
@@ -119,10 +127,29 @@ impl TableQueue {
         let row = self.run(DOING, work).await?;
         let row = row.ok_or_else(|| Error::temporary(ENGINE, DOING, "no row in the reply"))?;
         let joined = joined(&claim, &row).inspect_err(|_| self.waiters.forget(claim.id))?;
+        waiter.is_queued.store(true, SeqCst);
         if !grant::fits(joined.ahead.0, claim.demand.weight(), claim.demand.limit()) {
             self.waiters.waits(waiter, row.2.map(duration));
         }
         Ok(joined)
+    }
+
+    fn is_queued(&self, id: ClaimId) -> bool {
+        self.waiters.find(id).is_some_and(|waiter| waiter.is_queued.load(SeqCst))
+    }
+
+    /// Which of the claims stand in their lock's row (`true`) and which in the queue; those that have expired do not.
+    async fn stand(&self, pool: &Pool, renewals: &[Renewal]) -> Result<HashMap<ClaimId, bool>> {
+        let claims = renewals.iter().map(|renewal| (&renewal.claim.name, renewal.claim.id));
+        let found = pool.run("see where claims stand", rows::<(String, bool)>(fill(STAND, claims))).await?;
+        let found = found.into_iter().filter_map(|(id, is_single)| Some((id.parse().ok()?, is_single)));
+        let stand: HashMap<ClaimId, bool> = found.collect();
+        for (id, _) in stand.iter().filter(|(_, is_single)| !**is_single) {
+            if let Some(waiter) = self.waiters.find(*id) {
+                waiter.is_queued.store(true, SeqCst);
+            }
+        }
+        Ok(stand)
     }
 
     async fn remove(&self, name: &LockName, id: ClaimId, doing: &'static str) -> Result<bool> {
@@ -196,6 +223,7 @@ impl Queue for TableQueue {
         let waiter = self.waiters.enter(claim);
         let joining = self.under_way.begin(claim, self.wake_lock.clone(), self.limit).await?;
         if !self.contended.contains(&claim.name) {
+            waiter.is_queued.store(false, SeqCst);
             let place = self.connections.foreground().await?.join(Arc::clone(&joining)).await?;
             self.contended.note(&claim.name, place.is_none());
             if let Some(place) = place {
@@ -210,7 +238,30 @@ impl Queue for TableQueue {
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {
-        keep(&self.connections.background().await?.pool, &KEEP, renewals).await
+        let pool = &self.connections.background().await?.pool;
+        let (mut queued, mut rest): (Vec<Renewal>, Vec<Renewal>) =
+            renewals.iter().cloned().partition(|renewal| self.is_queued(renewal.claim.id));
+        let mut gone = Vec::new();
+        if !rest.is_empty() {
+            let stand = self.stand(pool, &rest).await?;
+            rest.retain(|renewal| match stand.get(&renewal.claim.id) {
+                Some(true) => true,
+                Some(false) => {
+                    queued.push(renewal.clone());
+                    false
+                }
+                None => {
+                    gone.push(renewal.claim.id);
+                    false
+                }
+            });
+        }
+        // At once: a renewal in the lock's row may have to wait for those that join there.
+        let (queued, rest) = tokio::join!(keep(pool, &KEEP, &queued), keep(pool, &KEEP_SINGLE, &rest));
+        let (mut all, rest) = (queued?, rest?);
+        all.dead.extend(gone.into_iter().chain(rest.dead));
+        all.asked.extend(rest.asked);
+        Ok(all)
     }
 
     fn detached(&self, claim: &Claim) {
@@ -392,6 +443,9 @@ async fn clean(connections: Arc<Connections<Writer>>, waiters: Arc<Waiters>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockkeeper_core::Keeper;
+    use lockkeeper_core::engine::{Address, QueueEngine};
+    use std::net::TcpListener;
 
     #[test]
     fn a_lock_is_remembered_as_it_was_last_and_not_too_many_are() {
@@ -404,5 +458,20 @@ mod tests {
             contended.note(&LockName::from_engine(&number.to_string()), true);
         }
         assert!(contended.all().len() <= Contended::AT_MOST);
+    }
+
+    #[tokio::test]
+    async fn claims_that_could_not_leave_are_forgotten() {
+        const TTL: Duration = Duration::from_millis(200);
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port").port();
+        let address =
+            Address::parse(&format!("mysql://root@127.0.0.1:{port}/nobody-listens")).expect("a URL");
+        let queue = TableQueue::open(Arc::new(Settings::from_address(address, TTL, 8).expect("settings")));
+        let waiters = Arc::clone(&queue.waiters);
+        let keeper = Keeper::builder().ttl(TTL).build(Arc::new(QueueEngine(queue))).expect("a keeper");
+        keeper.mutex("it").try_lock().await.expect_err("nobody listens");
+        assert!(!waiters.is_empty(), "the claim may be at the server");
+        keeper.close().await;
+        assert!(waiters.is_empty());
     }
 }

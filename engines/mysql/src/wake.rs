@@ -6,20 +6,19 @@
 //! then takes up to seconds where several are woken.
 
 use crate::config::Settings;
-use crate::connection::{Guarded, Work, first_row, open};
+use crate::connection::{Guarded, Work, first_row, open, ping};
 use crate::error::{closed, failed, too_late};
-use lockkeeper_core::Result;
 use lockkeeper_core::engine::ClaimId;
+use lockkeeper_core::{Error, Result};
 use lockkeeper_sql_common::Waiters;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
 const TAKE: &str = "SELECT GET_LOCK(?, 5)";
-const WAIT: &str = "SELECT GET_LOCK(?, 20)";
+const WAIT: &str = "SELECT GET_LOCK(?, ?)";
 /// More than the server waits.
 const TAKE_LIMIT: Duration = Duration::from_secs(6);
-const WAIT_LIMIT: Duration = Duration::from_secs(25);
 
 /// The name of the user lock by which a new keeper is woken.
 pub(crate) fn name() -> String {
@@ -36,18 +35,34 @@ pub(crate) async fn listen(settings: Arc<Settings>, name: String, waiters: Arc<W
     }
 }
 
-/// Opens the connections and waits, again and again.
+/// Opens the connections and waits, again and again. The server closes them soon when nothing comes from them any more, or the
+/// locks would stay with sessions that nobody has.
 async fn wait_again(settings: &Settings, name: &str, waiters: &Waiters, woken: &Notify) -> Result<()> {
-    const DOING: &str = "wait for a wake";
     let gate = format!("{name}_gate");
-    let _closed = holding(settings, gate.clone()).await?;
-    let mut conn = holding(settings, name.to_owned()).await?;
+    let closed = holding(settings, gate.clone()).await?;
+    let conn = holding(settings, name.to_owned()).await?;
     // A wake may have come while the connection was not there.
     waiters.look_in(Duration::ZERO);
-    let wait: Work<Option<Option<u8>>> = first_row(WAIT, (gate,));
+    tokio::select! {
+        ended = wait(settings, conn, gate, waiters, woken) => ended,
+        lost = keep(settings, closed) => Err(lost),
+    }
+}
+
+/// Waits for the lock at the gate, which is never free, until the waiters are closed.
+async fn wait(
+    settings: &Settings,
+    mut conn: Guarded,
+    gate: String,
+    waiters: &Waiters,
+    woken: &Notify,
+) -> Result<()> {
+    const DOING: &str = "wait for a wake";
+    let limit = Duration::from_secs(settings.times.wait) + settings.limits.connect;
+    let wait: Work<Option<Option<u8>>> = first_row(WAIT, (gate, settings.times.wait));
     while !waiters.is_closed() {
-        let waited = tokio::time::timeout(WAIT_LIMIT, conn.run(&wait)).await;
-        match waited.map_err(|_| too_late(DOING, WAIT_LIMIT))? {
+        let waited = tokio::time::timeout(limit, conn.run(&wait)).await;
+        match waited.map_err(|_| too_late(DOING, limit))? {
             Ok(Some(Some(0))) => {}
             // The connection that had the other lock is gone.
             Ok(Some(Some(_))) => return Err(closed(DOING)),
@@ -59,6 +74,20 @@ async fn wait_again(settings: &Settings, name: &str, waiters: &Waiters, woken: &
     Ok(())
 }
 
+/// Keeps a connection in use, so that the server does not close it; says why it is lost.
+async fn keep(settings: &Settings, mut conn: Guarded) -> Error {
+    const DOING: &str = "keep the lock at the gate";
+    let limit = settings.limits.connect;
+    loop {
+        tokio::time::sleep(Duration::from_secs(settings.times.wait)).await;
+        match tokio::time::timeout(limit, conn.run(&ping())).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return failed(DOING, error),
+            Err(_) => return too_late(DOING, limit),
+        }
+    }
+}
+
 fn is_interrupted(error: &mysql_async::Error) -> bool {
     const INTERRUPTED: u16 = 1317;
     matches!(error, mysql_async::Error::Server(error) if error.code == INTERRUPTED)
@@ -67,7 +96,7 @@ fn is_interrupted(error: &mysql_async::Error) -> bool {
 /// A connection that has this user lock.
 async fn holding(settings: &Settings, name: String) -> Result<Guarded> {
     const DOING: &str = "prepare to be woken";
-    let (mut conn, _) = open(settings, &settings.driver).await?;
+    let (mut conn, _) = open(settings, &settings.waking).await?;
     let take: Work<Option<Option<u8>>> = first_row(TAKE, (name,));
     let taken = tokio::time::timeout(TAKE_LIMIT, conn.run(&take)).await;
     match taken.map_err(|_| too_late(DOING, TAKE_LIMIT))? {

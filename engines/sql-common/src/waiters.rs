@@ -20,6 +20,8 @@ pub struct Waiter {
     pub name: LockName,
     /// Its place, once it has joined; 0 before.
     pub place: AtomicU64,
+    /// It stands in the queue for certain, for an engine where it may have another place until others come.
+    pub is_queued: AtomicBool,
     waits: AtomicBool,
     ahead: AtomicU64,
     gone: AtomicBool,
@@ -111,6 +113,7 @@ impl Waiters {
                 id: claim.id,
                 name: claim.name.clone(),
                 place: AtomicU64::new(0),
+                is_queued: AtomicBool::new(false),
                 waits: AtomicBool::new(false),
                 ahead: AtomicU64::new(u64::MAX),
                 gone: AtomicBool::new(false),
@@ -128,6 +131,11 @@ impl Waiters {
     /// Forgets a claim: it has left, or never was at the engine.
     pub fn forget(&self, id: ClaimId) {
         self.claims().remove(&id);
+    }
+
+    /// Whether it knows of no claim.
+    pub fn is_empty(&self) -> bool {
+        self.claims().is_empty()
     }
 
     /// The claim has to wait: from now on it is looked after, first when a claim ahead may expire.

@@ -7,7 +7,7 @@ use crate::protocol::{self, ConnectReply, Header, Request, XID_AUTH, XID_EVENT, 
 use crate::shared::{Requests, Shared, Status};
 use rand::seq::SliceRandom as _;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -27,6 +27,10 @@ const WRITE_BYTES: usize = 64 * 1024;
 /// The pause between two rounds over all servers.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// The same when new sessions were requested and, after a while, not confirmed: each is a write of the whole ensemble, which may
+/// be overloaded, and is there until it expires.
+const SHORTEST_PAUSE_UNCONFIRMED: Duration = Duration::from_millis(400);
+const LONGEST_PAUSE_UNCONFIRMED: Duration = Duration::from_secs(3);
 
 /// How long a claim may be trusted after a request that reached the leader, of a session with this timeout.
 ///
@@ -41,7 +45,10 @@ pub(crate) async fn run(shared: &Shared, mut requests: Requests, settings: &Sett
     let mut order: Vec<usize> = (0..settings.servers.len()).collect();
     order.shuffle(&mut rand::rng());
     let mut pause = SHORTEST_PAUSE;
+    // In this round.
+    let mut was_unconfirmed = false;
     for (attempt, server) in order.iter().cycle().enumerate() {
+        let began = Instant::now();
         let why = match handshake(shared, settings, *server).await {
             Ok(connection) => {
                 pause = SHORTEST_PAUSE;
@@ -51,6 +58,7 @@ pub(crate) async fn run(shared: &Shared, mut requests: Requests, settings: &Sett
             }
             Err(error) => error,
         };
+        was_unconfirmed |= shared.state().session == 0 && began.elapsed() >= SHORTEST_PAUSE_UNCONFIRMED;
         let status = match why {
             RequestError::Expired => Status::Expired,
             RequestError::AuthFailed => Status::AuthFailed,
@@ -63,12 +71,18 @@ pub(crate) async fn run(shared: &Shared, mut requests: Requests, settings: &Sett
             return;
         }
         if (attempt + 1).is_multiple_of(order.len()) {
-            // The session lives on at the server: be quick, but not busy.
+            let (shortest, longest) = if std::mem::take(&mut was_unconfirmed) {
+                (SHORTEST_PAUSE_UNCONFIRMED, LONGEST_PAUSE_UNCONFIRMED)
+            } else {
+                // The server is not there yet, or the session lives on there: be quick, but not busy.
+                (SHORTEST_PAUSE, LONGEST_PAUSE)
+            };
+            pause = pause.clamp(shortest, longest);
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(pause.mul_f64(rand::random_range(0.7..1.0))) => {}
                 () = shared.when_closing() => {}
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause *= 2;
         }
     }
 }

@@ -61,6 +61,13 @@ impl Replies {
     pub fn give_up(&self) {
         self.is_silent.store(true, SeqCst);
     }
+
+    /// Gives up if nothing has been answered since then.
+    pub fn give_up_unless_heard_since(&self, at: Moment) {
+        if self.last.load(SeqCst) < at.as_nanos() {
+            self.give_up();
+        }
+    }
 }
 
 /// A request under way.

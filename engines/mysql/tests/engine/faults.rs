@@ -157,3 +157,38 @@ async fn trust_ends_while_the_background_is_blocked() {
         blocked.await.expect("no panic");
     }
 }
+
+/// The sessions of a half-open connection keep the user locks by which the keeper is woken, until the server closes them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_keeper_can_be_woken_again_after_its_connections_were_half_open() {
+    let server = MariaDb::start();
+    let (proxy, url) = proxy(&server);
+    let (direct, far) = (keeper(&server.url(), "queue").await, keeper(&url, "queue").await);
+    let held = direct.mutex("woken").lock().await.expect("a lock");
+    let waiting = tokio::spawn(async move { far.mutex("woken").lock().await?.release().await });
+    let mut watcher = Conn::new(Opts::from_url(&server.url()).expect("a URL")).await.expect("a connection");
+    let lock = "SELECT bell FROM lockkeeper_claims ORDER BY place DESC LIMIT 1";
+    let lock: String = until(async || watcher.query_first(lock).await.expect("a look")).await;
+    let session = format!("SELECT IS_USED_LOCK('{lock}')");
+    let mut session =
+        async || watcher.query_first::<Option<u64>, _>(&session).await.expect("a look").flatten();
+    let before = until(&mut session).await;
+    proxy.half_open();
+    let start = Instant::now();
+    let after = until(async || session().await.filter(|it| *it != before)).await;
+    println!("woken by {after} instead of {before} after {:?}", start.elapsed());
+    held.release().await.expect("a release");
+    waiting.await.expect("no panic").expect("its turn");
+}
+
+async fn until<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let found = async {
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), found).await.expect("in time")
+}

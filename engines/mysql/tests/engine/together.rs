@@ -4,8 +4,10 @@
 mod leaving;
 
 use leaving::until_idle;
-use lockkeeper::Keeper;
+use lockkeeper::{Keeper, State};
 use lockkeeper_testkit::MariaDb;
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Opts};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -93,4 +95,38 @@ async fn a_renewal_finds_claims_in_the_row_and_in_the_queue() {
     }
     alone.release().await.expect("it was kept");
     wanted.release().await.expect("it was kept");
+}
+
+/// Joins and leaves take the lock's row one after the other, each with a commit of its own. Those that hold or wait must not
+/// depend on how long that takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn renewals_do_not_wait_for_those_that_have_the_row() {
+    const TTL: Duration = Duration::from_secs(2);
+    let server = MariaDb::start();
+    let connect = || lockkeeper::Connect::to(server.url()).ttl(TTL).connect();
+    let (keeper, other) = (connect().await.expect("a keeper"), connect().await.expect("a keeper"));
+    let held = keeper.mutex("busy").lock().await.expect("a lock");
+    let waiting = tokio::spawn(async move { other.mutex("busy").lock().await });
+    let connect = || async { Conn::new(Opts::from_url(&server.url()).expect("a URL")).await };
+    let mut watcher = connect().await.expect("a connection");
+    let mut ids = async || {
+        let ids = "SELECT id FROM lockkeeper_claims WHERE expires_at > SYSDATE(6) ORDER BY place";
+        watcher.query::<String, _>(ids).await.expect("the queue")
+    };
+    let before = loop {
+        let ids = ids().await;
+        if ids.len() == 2 {
+            break ids;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let mut joining = connect().await.expect("a connection");
+    joining.query_drop("START TRANSACTION").await.expect("a transaction");
+    let take = "SELECT name FROM lockkeeper_locks WHERE name = 'lockkeeper/busy' FOR UPDATE";
+    assert!(joining.query_first::<Vec<u8>, _>(take).await.expect("the row").is_some());
+    tokio::time::sleep(TTL * 3).await;
+    assert_eq!((held.state(), ids().await), (State::Held, before));
+    joining.query_drop("ROLLBACK").await.expect("the end");
+    held.release().await.expect("it was kept");
+    waiting.await.expect("no panic").expect("its turn").release().await.expect("it was kept");
 }
