@@ -25,12 +25,16 @@ pub struct Arguments {
     /// An engine that runs already; may be given several times
     #[arg(long, value_name = "URL")]
     pub url: Vec<String>,
-    /// The workloads; by default all that measure engines, which is all but 'serve'
+    /// The workloads; by default all that measure engines, which is all but 'recovery' and 'serve'
     #[arg(long, value_name = "WORKLOAD,…", value_delimiter = ',')]
     pub workloads: Vec<Workload>,
     /// A first look in a few minutes: shorter and fewer runs, fewer waiters
     #[arg(long)]
     pub quick: bool,
+    /// How the cost grows: 10 to 10,000 waiters on a lock, 100 to 100,000 locks of a keeper, 2 to 256 keepers, and how soon an
+    /// engine is back after an overload
+    #[arg(long, conflicts_with = "quick")]
+    pub curves: bool,
     /// How often each run is repeated, interleaved with the others
     #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u8).range(1..))]
     pub repeat: Option<u8>,
@@ -48,7 +52,7 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     pub report: Option<PathBuf>,
     /// Show the figures that a report or --json has saved, and measure nothing
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["engines", "url", "workloads", "quick", "repeat", "place", "delay"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["engines", "url", "workloads", "quick", "curves", "repeat", "place", "delay"])]
     pub from: Option<PathBuf>,
     /// Add the figures of other libraries, as scripts/bench-peers has saved them
     #[arg(long, value_name = "FILE")]
@@ -198,11 +202,19 @@ fn targets(arguments: &Arguments, servers: &mut Servers) -> Result<Vec<target::T
 }
 
 fn workloads(arguments: &Arguments) -> Vec<Workload> {
-    if arguments.workloads.is_empty() { Workload::of_engines() } else { arguments.workloads.clone() }
+    match arguments.workloads.as_slice() {
+        [] if arguments.curves => Workload::of_curves(),
+        [] => Workload::of_engines(),
+        some => some.to_vec(),
+    }
 }
 
 fn scale(arguments: &Arguments) -> Scale {
-    let mut scale = if arguments.quick { Scale::quick() } else { Scale::full() };
+    let mut scale = match arguments {
+        Arguments { quick: true, .. } => Scale::quick(),
+        Arguments { curves: true, .. } => Scale::curves(),
+        _ => Scale::full(),
+    };
     if let Some(times) = arguments.repeat {
         scale.repetitions = usize::from(times);
         // An explicit count is not cut short.

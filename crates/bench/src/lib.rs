@@ -7,6 +7,7 @@
 //!
 //! Figures of different runs, or of different machines, must not be compared: ratios within one run may.
 
+mod bend;
 pub mod command;
 mod counters;
 mod error;

@@ -1,12 +1,13 @@
 //! Tables for a Markdown page, put between its marks: `<!-- bench:uncontended -->` up to `<!-- bench:end -->`.
 //!
 //! A mark names a workload, `machine` (where it ran), `overview` (a row per engine, a column per question),
-//! `families` (databases, cache, ZooKeeper and etcd, each with its quickest and its fair style), `peers-` and a
+//! `bends` (where the cost of a curve begins to grow), `families` (databases, cache, ZooKeeper and etcd, each with its quickest and its fair style), `peers-` and a
 //! workload (beside other libraries) or `delayed-` and a workload (over a network).
 
+use crate::bend::{Growth, bend};
 use crate::command::Outcome;
 use crate::summary::Summary;
-use crate::table::{columns, show};
+use crate::table::{columns, digits, show};
 use crate::{Result, Usage, Workload};
 
 const BEGIN: &str = "<!-- bench:";
@@ -39,6 +40,7 @@ fn content(name: &str, outcome: &Outcome) -> Result<String> {
     match name {
         "machine" => Ok(machine(outcome)),
         "overview" => Ok(overview(&outcome.results, &engines(&outcome.results))),
+        "bends" => Ok(bends(&outcome.results)),
         "families" => Ok(overview(&outcome.results, &families(&outcome.results))),
         name if is_known(name) => Ok(table(&of(&outcome.results, name))),
         name => {
@@ -142,6 +144,29 @@ fn families(results: &[Summary]) -> Vec<(&str, String)> {
         }
     }
     chosen
+}
+
+/// A row per engine, and for each workload with several sizes how much more a unit of it costs at the largest one.
+fn bends(results: &[Summary]) -> String {
+    let header: Vec<String> = ["engine"]
+        .into_iter()
+        .chain(Growth::ALL.iter().map(|growth| growth.heading()))
+        .map(Into::into)
+        .collect();
+    let mut text = head(&header, 1);
+    for (engine, words) in engines(results) {
+        let cells = Growth::ALL.iter().map(|growth| {
+            let costs = growth.costs(results, engine);
+            let (Some(first), Some(last)) = (costs.first(), costs.last()) else { return String::new() };
+            let times = digits(last.1 / first.1);
+            match bend(&costs) {
+                Some(size) => format!("× {times} at {}, from {size}", last.0),
+                None => format!("× {times} at {}", last.0),
+            }
+        });
+        text += &row(&[words].into_iter().chain(cells).collect::<Vec<String>>());
+    }
+    text
 }
 
 fn overview(results: &[Summary], engines: &[(&str, String)]) -> String {

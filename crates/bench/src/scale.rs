@@ -34,8 +34,20 @@ pub struct Scale {
     pub idle: Duration,
     /// Hand-overs through the waiters after that.
     pub handovers: u64,
+    /// How long the waiters have for these; zero for as long as it takes.
+    #[serde(default)]
+    pub handover_time: Duration,
     /// Locks held by one keeper.
     pub held: usize,
+    /// The same at several sizes, for a curve.
+    #[serde(default)]
+    pub held_at: Vec<usize>,
+    /// How long the keeper has to get them.
+    #[serde(default)]
+    pub holding_time: Duration,
+    /// Tasks that overload an engine.
+    #[serde(default)]
+    pub overload: Vec<usize>,
     /// Tasks on the read-write lock and on the semaphore.
     pub tasks: usize,
     /// Holders killed where the lock is then free at once.
@@ -82,7 +94,11 @@ impl Scale {
             waiters: vec![200, 1_000],
             idle: Duration::from_secs(3),
             handovers: 100,
+            handover_time: Duration::ZERO,
             held: 10_000,
+            held_at: Vec::new(),
+            holding_time: Duration::from_secs(15),
+            overload: vec![2_000],
             tasks: 64,
             kills: 20,
             slow_kills: 3,
@@ -129,6 +145,24 @@ impl Scale {
         }
     }
 
+    /// How the cost grows with the waiters on a lock, the locks of a keeper, and the keepers on a lock; and how soon an engine is
+    /// back after an overload.
+    pub fn curves() -> Self {
+        Self {
+            repetitions: 1,
+            limit: Limit { turns: 20_000, time: Duration::from_secs(2) },
+            keepers: vec![2, 8, 32, 128, 256],
+            waiters: vec![10, 100, 1_000, 10_000],
+            idle: Duration::from_secs(5),
+            handovers: u64::MAX,
+            handover_time: Duration::from_secs(20),
+            held_at: vec![100, 1_000, 10_000, 100_000],
+            holding_time: Duration::from_secs(60),
+            patience: Duration::from_secs(240),
+            ..Self::full()
+        }
+    }
+
     /// As little as there can be, for tests.
     pub fn tiny() -> Self {
         Self {
@@ -142,6 +176,7 @@ impl Scale {
             idle: Duration::from_millis(20),
             handovers: 5,
             held: 20,
+            overload: vec![20],
             tasks: 8,
             kills: 2,
             slow_kills: 1,

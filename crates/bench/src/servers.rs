@@ -69,7 +69,7 @@ fn start(engine: &str) -> Result<Place> {
             || {
                 let durable = ["fsync=on", "synchronous_commit=on", "full_page_writes=on"];
                 // The second counts requests.
-                let more = ["max_connections=600", "shared_preload_libraries=pg_stat_statements"];
+                let more = ["max_connections=1200", "shared_preload_libraries=pg_stat_statements"];
                 Postgres::start_with(&[durable.as_slice(), &more].concat())
             },
             Postgres::url,
@@ -81,7 +81,7 @@ fn start(engine: &str) -> Result<Place> {
                 // What MariaDB has by itself. With the test kit's 16 MB, 64 connections that update rows side by side get a
                 // fifth of the pairs: the server's threads then mostly wait for each other.
                 let memory = "--innodb-buffer-pool-size=128M";
-                MariaDb::start_with(&[durable, memory, "--max-connections=600"])
+                MariaDb::start_with(&[durable, memory, "--max-connections=1200"])
             },
             MariaDb::url,
         ),

@@ -95,7 +95,7 @@ pub fn tick(unit: Unit, value: f64) -> String {
 }
 
 /// Three digits that count.
-fn digits(value: f64) -> String {
+pub(crate) fn digits(value: f64) -> String {
     let decimals = match value.abs() {
         size if size >= 99.95 => 0,
         size if size >= 9.995 => 1,

@@ -7,6 +7,7 @@ mod holding;
 mod mixed;
 mod pause;
 pub(crate) mod processes;
+mod recovery;
 pub(crate) mod serve;
 mod settle;
 mod spread;
@@ -51,6 +52,8 @@ pub enum Workload {
     Crash,
     /// The holder is stopped beyond its TTL and resumed: what it knows, and when.
     Pause,
+    /// More tasks on one lock than an engine can serve, for a while: how soon other locks are as quick as before.
+    Recovery,
     /// `lockkeeper serve` before the engine: what its hop adds, and what waiters and sessions cost it.
     Serve,
 }
@@ -83,6 +86,7 @@ impl Workload {
             Self::Holding => "holding",
             Self::Crash => "crash",
             Self::Pause => "pause",
+            Self::Recovery => "recovery",
             Self::Serve => "serve",
         }
     }
@@ -110,6 +114,10 @@ impl Workload {
                 "The process that holds is stopped beyond its TTL, and resumed: 'distrust to grant' is how long \
                  before the next grant its own trust had ended."
             }
+            Self::Recovery => {
+                "64 locks of a keeper's own, then tasks of other keepers that all want one lock at once and hold it for no time, then the \
+                 64 again: how long after the tasks have gone they are at 80 % of their former rate."
+            }
             Self::Serve => {
                 "lockkeeper serve in a process of its own before the engine: what a call through it takes longer and costs more \
                  processor time, on both sides, than a direct one; pairs of many clients; then what those who wait, and sessions \
@@ -118,9 +126,14 @@ impl Workload {
         }
     }
 
-    /// Those of a run that names none: of the engines, not of the server before them.
+    /// Those of a run that names none: of the engines as they are used, not of the server before them.
     pub fn of_engines() -> Vec<Self> {
-        Self::all().into_iter().filter(|workload| *workload != Self::Serve).collect()
+        Self::all().into_iter().filter(|workload| !matches!(workload, Self::Serve | Self::Recovery)).collect()
+    }
+
+    /// Those that show how the cost grows.
+    pub fn of_curves() -> Vec<Self> {
+        vec![Self::Waiting, Self::Holding, Self::Contended, Self::Recovery]
     }
 
     /// All of them, in the order of a report.
@@ -136,7 +149,9 @@ impl Workload {
             Self::Processes => sizes(&scale.processes, "processes"),
             Self::ReadMostly | Self::Semaphore => sizes(&[scale.tasks], "tasks"),
             Self::Waiting => sizes(&scale.waiters, "waiters"),
-            Self::Holding => sizes(&[scale.held], "locks"),
+            Self::Holding if scale.held_at.is_empty() => sizes(&[scale.held], "locks"),
+            Self::Holding => sizes(&scale.held_at, "locks"),
+            Self::Recovery => sizes(&scale.overload, "tasks"),
             Self::Uncontended | Self::Crash | Self::Pause | Self::Serve => sizes(&[1], ""),
         }
     }
@@ -145,7 +160,7 @@ impl Workload {
         match self {
             // Many holders are killed within one run.
             Self::Crash => 1,
-            Self::Processes | Self::Waiting | Self::Holding | Self::Pause | Self::Serve => {
+            Self::Processes | Self::Waiting | Self::Holding | Self::Pause | Self::Recovery | Self::Serve => {
                 scale.long_repetitions
             }
             _ => scale.repetitions,
@@ -173,7 +188,7 @@ impl Workload {
     /// One run on an engine.
     pub(crate) fn run(self, url: &str, size: usize, scale: &Scale) -> Result<Sample> {
         match self {
-            Self::Waiting | Self::Holding => {
+            Self::Waiting | Self::Holding | Self::Recovery => {
                 let task =
                     Task::Measure { url: url.into(), workload: self, size, scale: Box::new(scale.clone()) };
                 helper::measure(&task, scale.patience)
@@ -205,6 +220,7 @@ impl Workload {
             Self::Holding => runtime::run(Threads::Many, scale.patience, holding::run(url, size, scale)),
             Self::Crash => runtime::run(Threads::Many, scale.patience, crash::run(url, scale)),
             Self::Pause => runtime::run(Threads::Many, scale.patience, pause::run(url, scale)),
+            Self::Recovery => runtime::run(Threads::Many, scale.patience, recovery::run(url, size, scale)),
             Self::Serve => runtime::run(Threads::Many, scale.patience * 2, serve::run(url, scale)),
         }
     }

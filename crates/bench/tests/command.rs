@@ -112,3 +112,10 @@ fn a_running_engine_is_measured_by_its_url() {
     assert!(get(&results, "uncontended", "pairs/s") > 0.0);
     assert_eq!(results["results"][0]["subject"]["name"], "memory queue memory://here");
 }
+
+#[test]
+fn an_overload_ends_with_the_tasks_that_made_it() {
+    let results = json(&["--engines", "memory", "--quick", "--workloads", "recovery"]);
+    assert!(get(&results, "recovery", "turns/s in overload") > 0.0, "{results}");
+    assert!(get(&results, "recovery", "recovered after") < 60.0, "{results}");
+}

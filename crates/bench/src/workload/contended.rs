@@ -1,12 +1,12 @@
 //! Keepers of one process, each with its own connection, on one lock.
 
 use super::SHARES;
-use crate::Result;
 use crate::counters::Count;
 use crate::measure::{Latencies, Pace, jain, per_second};
 use crate::scale::Limit;
 use crate::summary::{Sample, Unit};
 use crate::target::{close, connect, fresh_name};
+use crate::{Result, process};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use lockkeeper::{Keeper, Mutex};
 use std::sync::Arc;
@@ -75,6 +75,7 @@ pub(crate) async fn run(url: &str, count: usize, limit: Limit) -> Result<Sample>
     let connecting = (0..count).map(|_| connect_and_warm_up(url, &name));
     let keepers: Vec<Keeper> = stream::iter(connecting).buffer_unordered(CONNECTING).try_collect().await?;
     let requests = Count::start(url).await?;
+    let cpu_before = process::cpu_seconds();
     let pace = Arc::new(Pace::start(limit));
     let mut tasks = JoinSet::new();
     for keeper in &keepers {
@@ -85,9 +86,11 @@ pub(crate) async fn run(url: &str, count: usize, limit: Limit) -> Result<Sample>
     while let Some(task) = tasks.join_next().await {
         contenders.push(task??);
     }
+    let cpu = process::cpu_seconds() - cpu_before;
     let requests = requests.so_far().await?;
     futures_util::future::join_all(keepers.into_iter().map(close)).await;
     let all: u64 = contenders.iter().map(|turns| turns.all).sum();
     let each = requests.map(|requests| requests / all.max(1) as f64);
-    Ok(sample(&contenders, WAIT).with_some("requests/hand-over", Unit::Ratio, each))
+    let sample = sample(&contenders, WAIT).with_some("requests/hand-over", Unit::Ratio, each);
+    Ok(sample.with("CPU/hand-over", Unit::Seconds, cpu / all.max(1) as f64))
 }

@@ -41,7 +41,7 @@ async fn one_kill(keeper: &Keeper, url: &str, ttl: Option<Duration>, patience: D
     let Held = holder.read(patience)?;
     let mutex = keeper.mutex(&name);
     let waiter = tokio::spawn(async move { mutex.lock().await.map(|guard| (Instant::now(), guard)) });
-    settle(keeper, &name, 1, MOMENT).await?;
+    settle(keeper, &name, 1, MOMENT, patience).await?;
     let killed = Instant::now();
     holder.kill()?;
     let (granted, guard) = waiter.await??;

@@ -17,7 +17,7 @@ pub(crate) async fn run(url: &str, scale: &Scale) -> Result<Sample> {
     let Held = holder.read(scale.patience)?;
     let mutex = keeper.mutex(&name);
     let waiter = tokio::spawn(async move { mutex.lock().await.map(|guard| (Clock::Boot.now(), guard)) });
-    settle(&keeper, &name, 1, MOMENT).await?;
+    settle(&keeper, &name, 1, MOMENT, scale.patience).await?;
     let paused = Clock::Boot.now();
     holder.pause()?;
     // Where the lock belongs to a connection, which a stopped process keeps, it may not be free before that ends.

@@ -74,13 +74,15 @@ pub(crate) async fn run(url: &str, waiters: usize, scale: &Scale) -> Result<Samp
     }
     let guard = holder.mutex(&name).lock().await?;
     let relay = Arc::new(Relay::new(scale.handovers.min(waiters as u64)));
-    let memory_before = process::memory_bytes();
+    let (memory_before, asked) = (process::memory_bytes(), Instant::now());
     let mut tasks = JoinSet::new();
     for waiter in 0..waiters {
         let (mutex, relay) = (keepers[waiter % keepers.len()].mutex(&name), Arc::clone(&relay));
         tasks.spawn(async move { relay.wait(&mutex).await });
     }
-    settle(&holder, &name, waiters, FIRST_LOOKS).await?;
+    settle(&holder, &name, waiters, FIRST_LOOKS, scale.patience / 2).await?;
+    // Where waiters cannot be seen, it is not known when all of them wait.
+    let joined = holder.abilities().fair.then(|| asked.elapsed().as_secs_f64());
     let memory = (process::memory_bytes() - memory_before).max(0.0) / waiters as f64;
 
     let requests = Count::start(url).await?;
@@ -89,11 +91,17 @@ pub(crate) async fn run(url: &str, waiters: usize, scale: &Scale) -> Result<Samp
     let (seconds, cpu) = (started.elapsed().as_secs_f64(), process::cpu_seconds() - cpu_before);
     let requests = requests.so_far().await?.map(|requests| requests / seconds);
 
+    let (served, handing_over) = (Instant::now(), Count::start(url).await?);
     relay.release(guard).await?;
+    let longest = if scale.handover_time.is_zero() { scale.patience } else { scale.handover_time };
     let failed = tokio::select! {
         () = relay.done.notified() => None,
+        () = tokio::time::sleep(longest) => None,
         failed = first_failure(&mut tasks) => failed,
     };
+    let served = served.elapsed().as_secs_f64();
+    let handed_over = relay.state().latencies.count();
+    let each = handing_over.so_far().await?.map(|requests| requests / handed_over.max(1) as f64);
     tasks.abort_all();
     while tasks.join_next().await.is_some() {}
     for keeper in keepers.into_iter().chain([holder]) {
@@ -107,7 +115,11 @@ pub(crate) async fn run(url: &str, waiters: usize, scale: &Scale) -> Result<Samp
         .with_some("idle requests/s", Unit::PerSecond, requests)
         .with("idle CPU", Unit::Processor, cpu / seconds)
         .with("memory/waiter", Unit::Bytes, memory)
-        .with_latencies("hand-over ", &latencies, super::SHARES))
+        .with_some("all wait after", Unit::Seconds, joined)
+        .with_latencies("hand-over ", &latencies, super::SHARES)
+        .with_some("requests/hand-over", Unit::Ratio, each)
+        .with("served", Unit::Count, handed_over as f64)
+        .with("served in", Unit::Seconds, served))
 }
 
 /// The first waiter's error; nothing if all have had their turn.
