@@ -45,6 +45,7 @@ fn nanos(duration: Duration) -> u64 {
 
 /// Which clock an engine's leases are measured on.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub enum Clock {
     /// The machine's, suspend included (CLOCK_BOOTTIME). Every real engine uses it.
     Boot,
