@@ -24,11 +24,13 @@ impl Moment {
     }
 
     /// This much later.
+    #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(nanos(duration)))
     }
 
     /// This much earlier, at most back to the origin.
+    #[must_use]
     pub fn minus(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(duration)))
     }
