@@ -58,6 +58,7 @@ fn every_link_of_the_book_stays_within_it() {
         "files/docs/images/token.svg",
         "files/docs/bench/throughput.svg",
         "engines/redis.md",
+        "fencing.md",
     ];
     for shown in shown {
         assert!(folder.join(shown).is_file(), "{shown} is missing");
