@@ -252,12 +252,12 @@ mod tests {
     #[test]
     fn a_failed_run_is_noted_and_the_rest_goes_on() {
         let mut targets = start(&[Wish::parse("memory")], &mut Servers::default()).unwrap();
-        targets[0].url = "memory:bench?nonsense=1".into();
+        targets[0].url = "memory:bench?unknown_option=1".into();
         let plan =
             Plan { workloads: vec![Workload::Uncontended, Workload::Spread], scale: Scale::tiny(), targets };
         let summaries = plan.run();
         assert_eq!(summaries.len(), 2);
-        assert!(summaries.iter().all(|summary| summary.note.as_deref().unwrap().contains("nonsense")));
+        assert!(summaries.iter().all(|summary| summary.note.as_deref().unwrap().contains("unknown_option")));
     }
 
     #[test]

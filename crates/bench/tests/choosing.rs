@@ -68,44 +68,86 @@ fn figure(results: &[Summary], workload: &str, figure: &str, name: &str) -> f64 
 
 #[test]
 fn what_it_says_of_files_and_sqlite_follows_from_the_figures() {
-    says("Which of files and SQLite is quicker depends on the run, and both take tens of microseconds");
+    says("Files and SQLite take microseconds and are within a factor of three of each other");
     let outcome = outcome();
-    let is_file_quicker = [&outcome.results, &outcome.delayed].map(|results| {
-        let rate = |name| figure(results, "uncontended", "pairs/s", name);
-        let micros = |name| figure(results, "uncontended", "p50", name) * 1e6;
-        for name in ["file queue", "sqlite queue", "sqlite row"] {
-            assert!((10.0..100.0).contains(&micros(name)), "{name}: {}", micros(name));
+    for results in [&outcome.results, &outcome.delayed] {
+        let embedded = ["file queue", "sqlite queue", "sqlite row"];
+        let rates = embedded.map(|name| figure(results, "uncontended", "pairs/s", name));
+        let slowest = rates.into_iter().fold(f64::MAX, f64::min);
+        assert!(rates.iter().all(|rate| rate / slowest < 3.0), "{rates:?}");
+        for name in embedded {
+            assert!(figure(results, "uncontended", "p50", name) < 1e-3, "{name}");
         }
-        rate("file queue") > rate("sqlite queue")
-    });
-    assert_ne!(is_file_quicker[0], is_file_quicker[1]);
+    }
+}
+
+#[test]
+fn what_it_says_of_speed_follows_from_the_figures() {
+    says("two small requests and no disk to wait for; *plain* is about as quick as *queue*, and not fair");
+    says("they belong beside Redis, at more than three times the rate of ZooKeeper and etcd");
+    let outcome = outcome();
+    for results in [&outcome.results, &outcome.delayed] {
+        let rate = |name| figure(results, "uncontended", "pairs/s", name);
+        let ratio = rate("redis plain") / rate("redis queue");
+        assert!((0.8..1.25).contains(&ratio), "{ratio}");
+    }
+    let rate = |name| figure(&outcome.results, "uncontended", "pairs/s", name);
+    for quick in ["redis queue", "postgres advisory", "mysql advisory"] {
+        for slow in ["zookeeper queue", "etcd queue"] {
+            assert!(rate(quick) > 3.0 * rate(slow), "{quick} and {slow}");
+        }
+    }
 }
 
 #[test]
 fn what_it_says_of_etcd_after_a_crash_follows_from_the_figures() {
+    says("when the lease ends, 2 s at least, which takes etcd up to a TTL more");
     let results = outcome().results;
     let seconds = figure(&results, "crash", "hand-over p50", "etcd queue");
     let ttl = figure(&results, "crash", "TTL", "etcd queue");
-    says(&format!("when the lease ends, {ttl:.0} s at least; {seconds:.2} s were measured then"));
+    assert_eq!(ttl, 2.0);
+    assert!((ttl..2.0 * ttl).contains(&seconds), "{seconds}");
 }
 
 #[test]
 fn what_it_says_of_waiters_follows_from_the_figures() {
-    says("200 waiters together send fewer than 7 requests a second");
-    says(
-        "*row*, the scheme of the tutorials, polls: 12 to 15, and the hand-over takes fifty milliseconds and more",
-    );
+    says("200 waiters together send a few requests a second");
+    says("polls: more requests, and a hand-over that takes more than ten times as long");
+    says("a release and the next grant cost hardly more requests when many wait");
     let results = outcome().results;
     let is_pushed = |name: &str| ["queue", "session", "advisory"].iter().any(|style| name.ends_with(style));
-    for (name, requests) in figures(&results, "waiting", "idle requests/s") {
-        if is_pushed(&name) {
-            assert!(requests < 7.0, "{name}: {requests}");
-        } else if name.ends_with("row") {
-            assert!((12.0..=15.0).contains(&requests.round()), "{name}: {requests}");
+    let requests = figures(&results, "waiting", "idle requests/s");
+    for (name, count) in requests.iter().filter(|(name, _)| is_pushed(name)) {
+        assert!(*count < 10.0, "{name}: {count}");
+    }
+    let hand_over = |name: &str| figure(&results, "waiting", "hand-over p50", name);
+    for engine in ["postgres", "mysql"] {
+        let of = |style: &str| figure(&results, "waiting", "idle requests/s", &format!("{engine} {style}"));
+        for style in ["queue", "session", "advisory"] {
+            assert!(of("row") > of(style), "{engine} {style}");
+            assert!(hand_over(&format!("{engine} row")) > 10.0 * hand_over(&format!("{engine} {style}")));
         }
     }
-    for name in ["postgres row", "mysql row"] {
-        assert!(figure(&results, "waiting", "hand-over p50", name) > 0.05, "{name}");
+    let per_hand_over = |name: &str| -> Vec<f64> {
+        let of =
+            results.iter().filter(|summary| summary.workload == "contended" && summary.subject.name == name);
+        of.filter_map(|summary| summary.get("requests/hand-over")).collect()
+    };
+    for name in ["postgres queue", "mysql queue", "redis queue", "zookeeper queue", "etcd queue"] {
+        let costs = per_hand_over(name);
+        let (least, most) =
+            (costs.iter().copied().fold(f64::MAX, f64::min), costs.iter().copied().fold(0.0, f64::max));
+        assert!(costs.len() > 1 && most < 2.0 * least, "{name}: {costs:?}");
+    }
+}
+
+#[test]
+fn no_hold_is_trusted_when_the_next_one_is_granted() {
+    says("lockkeeper's hold stops trusting itself before the next one is granted");
+    let found = figures(&outcome().results, "pause", "distrust to grant");
+    assert!(found.len() > 5);
+    for (name, seconds) in found {
+        assert!(seconds > 0.0, "{name}: {seconds}");
     }
 }
 

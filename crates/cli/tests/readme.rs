@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use support::Place;
 
 const LANGUAGES: [&str; 2] = ["README.md", "README.zh-CN.md"];
+const STYLES: &str = "docs/engines.md";
 const TABLES_BEGIN: &str = "checked by a test) -->\n";
 const TABLES_END: &str = "<!-- engines:end";
 
@@ -23,8 +24,9 @@ fn is_to_be_renewed() -> bool {
     std::env::var_os("LOCKKEEPER_RENEW").is_some()
 }
 
-fn tables(readme: &str) -> &str {
-    readme.split(TABLES_BEGIN).nth(1).and_then(|rest| rest.split(TABLES_END).next()).expect("the marks")
+/// What stands between the marks of a page.
+fn table(page: &str) -> &str {
+    page.split(TABLES_BEGIN).nth(1).and_then(|rest| rest.split(TABLES_END).next()).expect("the marks")
 }
 
 #[test]
@@ -33,15 +35,18 @@ fn the_tables_of_engines_are_those_the_binary_prints_and_fit_a_page() {
     for line in printed.lines() {
         assert!(line.chars().count() < 100, "{line}");
     }
-    for path in LANGUAGES {
-        let readme = read(path);
+    let (styles, engines) = printed.split_once("\n\n").expect("two tables");
+    let (styles, engines) = (format!("{styles}\n"), engines.to_owned());
+    let [english, chinese] = LANGUAGES;
+    for (path, printed) in [(english, &engines), (chinese, &engines), (STYLES, &styles)] {
+        let page = read(path);
         if is_to_be_renewed() {
-            let (before, rest) = readme.split_once(TABLES_BEGIN).unwrap();
+            let (before, rest) = page.split_once(TABLES_BEGIN).unwrap();
             let after = rest.split_once(TABLES_END).unwrap().1;
             let renewed = format!("{before}{TABLES_BEGIN}{printed}{TABLES_END}{after}");
             std::fs::write(root().join(path), renewed).unwrap();
         } else {
-            assert_eq!(tables(&readme), printed, "{path}: set LOCKKEEPER_RENEW=1 to renew it");
+            assert_eq!(table(&page), printed, "{path}: set LOCKKEEPER_RENEW=1 to renew it");
         }
     }
 }
@@ -100,8 +105,18 @@ fn what_goes_wrong_elsewhere_is_shown_by_tests_that_are_there() {
 
 #[test]
 fn the_first_screens_are_two() {
-    let lines = read("README.md").lines().take_while(|line| !line.starts_with("## Engines")).count();
-    assert!(lines <= 100, "{lines} lines before the engines");
+    let readme = read("README.md");
+    let lines_before =
+        |start: &str| readme.lines().position(|line| line.starts_with(start)).unwrap_or(usize::MAX);
+    for (start, most) in
+        [("![", 10), ("In a program, after `cargo add", 10), ("## Find it", 48), ("## Engines", 100)]
+    {
+        assert!(
+            lines_before(start) <= most,
+            "{} lines before '{start}'; at most {most}",
+            lines_before(start)
+        );
+    }
 }
 
 /// Draws what `show --json` has printed: a box per claim, in the order of the queue.

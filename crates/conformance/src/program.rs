@@ -27,6 +27,7 @@ const POOLER: &str = "pooler";
 /// }
 /// ```
 #[derive(Default)]
+#[must_use = "nothing is tested until it runs"]
 pub struct Program {
     parts: Vec<Part>,
 }

@@ -17,6 +17,7 @@ const CASE_LIMIT: Duration = Duration::from_secs(180);
 const TIMES: &str = "LOCKKEEPER_TEST_TIMES";
 
 /// A running engine under test: its URL and whatever must stay alive with it.
+#[must_use = "nothing is tested until it runs"]
 pub struct Subject {
     pub(crate) url: String,
     pub(crate) short_ttl: Duration,
@@ -64,6 +65,7 @@ impl Subject {
 
 /// The suite for one engine and style.
 #[derive(Clone)]
+#[must_use = "nothing is tested until it runs"]
 pub struct Suite {
     abilities: Abilities,
     cannot: Vec<(&'static str, &'static str)>,

@@ -4,6 +4,8 @@
 mod book;
 #[path = "tidy/dependencies.rs"]
 mod dependencies;
+#[path = "tidy/design.rs"]
+mod design;
 #[path = "tidy/mutants.rs"]
 mod mutants;
 #[path = "tidy/packages.rs"]

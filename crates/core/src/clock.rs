@@ -24,11 +24,13 @@ impl Moment {
     }
 
     /// This much later.
+    #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(nanos(duration)))
     }
 
     /// This much earlier, at most back to the origin.
+    #[must_use]
     pub fn minus(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(duration)))
     }
@@ -45,6 +47,7 @@ fn nanos(duration: Duration) -> u64 {
 
 /// Which clock an engine's leases are measured on.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub enum Clock {
     /// The machine's, suspend included (CLOCK_BOOTTIME). Every real engine uses it.
     Boot,

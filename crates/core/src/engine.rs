@@ -189,6 +189,7 @@ pub struct Kept {
 
 /// What a leave found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Left {
     /// The claim was there and has left.
     Left,
@@ -370,6 +371,7 @@ pub struct LockView {
 /// Whether a claim holds or waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Standing {
     /// It holds.
     Holds,

@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What a guard says about its hold, at the moment of the call.
+/// What a guard says about its hold, at the moment of the call. Exhaustive, so that a program that matches decides in each case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
     /// The engine has confirmed the hold, and nobody else can be granted before the deadline.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 /// One lock among several: which keeper, which name, how much of it.
 #[derive(Debug, Clone)]
+#[must_use = "nothing is locked until a method that locks is called"]
 pub struct Wanted {
     requester: Requester,
     name: String,
@@ -54,6 +55,7 @@ impl Wanted {
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone)]
+#[must_use = "nothing is locked until a method that locks is called"]
 pub struct MultiLock {
     wanted: Vec<Wanted>,
     terms: Terms,

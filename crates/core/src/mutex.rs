@@ -8,6 +8,7 @@ use std::time::Duration;
 
 /// A lock that one claim holds at a time; see [`Keeper::mutex`](crate::Keeper::mutex).
 #[derive(Debug, Clone)]
+#[must_use = "nothing is locked until a method that locks is called"]
 pub struct Mutex {
     requester: Requester,
     name: String,

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 /// What an attempt found.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Answer {
     /// The claim holds.
     Granted(Grant),

@@ -26,6 +26,7 @@ use std::time::Duration;
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone)]
+#[must_use = "nothing is locked until a method that locks is called"]
 pub struct RwLock {
     requester: Requester,
     name: String,

@@ -19,6 +19,7 @@ use std::time::Duration;
 /// # drop(three); Ok(()) }
 /// ```
 #[derive(Debug, Clone)]
+#[must_use = "nothing is locked until a method that locks is called"]
 pub struct Semaphore {
     requester: Requester,
     name: String,

@@ -32,7 +32,8 @@ fn a_refused_access_changes_nothing() {
 #[test]
 fn a_failed_access_leaves_the_fence_where_it_was() {
     let mut connection = stock();
-    let error = sql::access(&mut connection, "stock", Token(9), |t| t.execute("nonsense", [])).unwrap_err();
+    let error =
+        sql::access(&mut connection, "stock", Token(9), |t| t.execute("no statement", [])).unwrap_err();
     assert!(!error.is_stale());
     sql::access(&mut connection, "stock", Token(8), |_| Ok(())).unwrap();
 }

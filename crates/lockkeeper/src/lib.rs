@@ -44,4 +44,7 @@ mod pages {
 
     #[doc = include_str!("../../../docs/book/concepts.md")]
     struct Concepts;
+
+    #[doc = include_str!("../../../docs/recipes.md")]
+    struct Recipes;
 }

@@ -1,4 +1,4 @@
-//! The content of a gate: places only grow, also across a crash of the machine (Law 8). Elsewhere the server counts.
+//! The content of a gate: places only grow, also across a crash of the machine (Law 8). Only here no server counts.
 
 /// How many numbers are reserved with one write to the disk.
 pub(crate) const BLOCK: u64 = 1 << 20;

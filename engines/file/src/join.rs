@@ -1,5 +1,5 @@
-//! Joining: the one verb that needs the gate, so that order is the order of joining (Law 1). It has a file of its own for
-//! its length.
+//! Joining: the one verb that needs the gate, so that order is the order of joining (Law 1). Apart from `queue`
+//! for its length.
 
 use crate::claim_file::{ClaimName, hash_of};
 use crate::error::{ENGINE, from_errno};

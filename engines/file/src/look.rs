@@ -1,4 +1,4 @@
-//! A look at a queue: names give the weight ahead, and only the blockers among them are opened. Elsewhere the server looks.
+//! A look at a queue: names give the weight ahead, and only the blockers among them are opened. Only here no server looks.
 
 use crate::claim_file::{self, ClaimName};
 use crate::gate::Inside;

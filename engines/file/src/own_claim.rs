@@ -157,7 +157,7 @@ impl OwnClaim {
 /// What came of taking over a claim.
 pub(crate) enum Adopted {
     Taken(OwnClaim),
-    /// Somebody has it locked: its new owner, or one who looks at it for a moment.
+    /// Somebody has it locked: its new owner, or a look, for a moment.
     Busy,
     Gone,
 }

@@ -1,5 +1,5 @@
 //! Locks that live on a connection: what the session and advisory styles share beside `sql-common`.
-//! They are two styles, so that this is told once.
+//! Apart from both styles, so that this is said once.
 //!
 //! The connections live on the background runtime, so that a lock outlives the runtime of its caller.
 

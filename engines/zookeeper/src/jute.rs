@@ -1,4 +1,4 @@
-//! Jute, ZooKeeper's encoding: big-endian numbers, and lengths before texts and lists. Ours, since the protocol is.
+//! Jute, ZooKeeper's encoding: big-endian numbers, and lengths before texts and lists. Only here the protocol is ours.
 
 /// Appends values in Jute's encoding.
 #[derive(Debug, Default, Clone)]

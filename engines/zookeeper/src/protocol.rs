@@ -1,4 +1,5 @@
-//! The few requests and replies of ZooKeeper's protocol that locks need: ours, since no driver sends a create and a look in one write.
+//! The few requests and replies of ZooKeeper's protocol that locks need. Only here the protocol is ours: no
+//! driver sends a create and a look in one write.
 
 use crate::jute::{Garbled, Reader, Writer};
 

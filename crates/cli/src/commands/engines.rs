@@ -14,7 +14,7 @@ pub(crate) struct Engines {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Print Markdown tables, such as those in the README
+    /// Print Markdown tables: of styles, and of engines
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
     /// Print all columns in full, however wide
@@ -123,7 +123,7 @@ fn table(entries: &[Entry], width: Option<usize>) -> String {
     layout(&COLUMNS, rows, width)
 }
 
-/// The columns of the table in the README, which is to be narrower than a page: the rest is the same for nearly all.
+/// The columns of the table of styles in `docs/engines.md`, which is to be narrower than a page: the rest is the same for nearly all.
 const NARROW: [usize; 9] = [0, 1, 3, 4, 5, 7, 8, 9, 10];
 
 /// The engines of this build as two Markdown tables: what each style can do, and how each engine is named in a URL.
@@ -133,15 +133,16 @@ fn markdown(entries: &[Entry]) -> String {
         NARROW.map(|column| cells[column].clone())
     });
     let urls = entries.iter().filter_map(|entry| {
-        let (first, others) = entry.styles.split_first()?;
-        let others: Vec<String> = others.iter().map(|style| format!("`{}`", style.style)).collect();
-        Some([first.engine.into(), format!("`{}`", first.url), first.style.into(), others.join(", ")])
+        let first = entry.styles.first()?;
+        let styles: Vec<&str> = entry.styles.iter().map(|style| style.style).collect();
+        Some([first.engine.into(), format!("`{}`", first.url), reach(first).into(), styles.join(", ")])
     });
     let headings = NARROW.map(|column| COLUMNS[column].heading().to_lowercase());
     markdown_table(headings, styles) + "\n" + &markdown_table(URL_HEADINGS.map(Into::into), urls)
 }
 
-const URL_HEADINGS: [&str; 4] = ["engine", "url", "its style", "others, by `?style=`"];
+/// The headings of the table in the README: a row for each engine.
+const URL_HEADINGS: [&str; 4] = ["engine", "url", "shared by", "styles, the first is its own"];
 
 fn markdown_table<const N: usize>(headings: [String; N], rows: impl Iterator<Item = [String; N]>) -> String {
     let line = |cells: [String; N]| format!("| {} |\n", cells.join(" | "));
@@ -149,13 +150,16 @@ fn markdown_table<const N: usize>(headings: [String; N], rows: impl Iterator<Ite
     [headings, rule].into_iter().chain(rows).map(line).collect()
 }
 
-fn row(style: &Abilities) -> Vec<String> {
-    let yes_no = |can: bool| String::from(if can { "yes" } else { "no" });
-    let reach = match style {
+fn reach(style: &Abilities) -> &'static str {
+    match style {
         Abilities { across_machines: true, .. } => "machines",
         Abilities { across_processes: true, .. } => "processes",
         _ => "one process",
-    };
+    }
+}
+
+fn row(style: &Abilities) -> Vec<String> {
+    let yes_no = |can: bool| String::from(if can { "yes" } else { "no" });
     let crash_frees = match style.crash_frees {
         CrashFrees::AtOnce => "at once",
         CrashFrees::WithinTtl => "when the TTL ends",
@@ -171,7 +175,7 @@ fn row(style: &Abilities) -> Vec<String> {
         yes_no(style.downgrade),
         if style.push { "message" } else { "poll" }.into(),
         yes_no(style.detach),
-        reach.into(),
+        reach(style).into(),
         crash_frees.into(),
         yes_no(style.token_survives_restart),
         brief(style.min_ttl),

@@ -28,7 +28,7 @@ Exit status:
 /// Let faults loose on an engine, and see whether its locks hold
 ///
 /// Starts processes that lock, stops and kills them in the middle of their holds, cuts their network, and judges what they
-/// saw: never two holders, tokens that grow, each lost hold told in time, nobody forgotten, nothing left behind. Uses names of
+/// saw: never two holders, tokens that grow, each loss noticed in time, nobody forgotten, nothing left behind. Uses names of
 /// its own, and does nothing to the engine's servers.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]

@@ -45,6 +45,7 @@ pub(super) use ways_to_ask;
 
 /// A lock that one thread holds at a time; see [`Keeper::mutex`](super::Keeper::mutex).
 #[derive(Debug, Clone)]
+#[must_use = "nothing is locked until a method that locks is called"]
 pub struct Mutex {
     pub(super) lock: crate::Mutex,
 }
@@ -70,6 +71,7 @@ impl Mutex {
 
 /// A lock that readers share and a writer has alone; see [`Keeper::rwlock`](super::Keeper::rwlock).
 #[derive(Debug, Clone)]
+#[must_use = "nothing is locked until a method that locks is called"]
 pub struct RwLock {
     pub(super) lock: crate::RwLock,
 }
@@ -96,6 +98,7 @@ impl RwLock {
 
 /// A lock of several permits; see [`Keeper::semaphore`](super::Keeper::semaphore).
 #[derive(Debug, Clone)]
+#[must_use = "nothing is locked until a method that locks is called"]
 pub struct Semaphore {
     pub(super) lock: crate::Semaphore,
 }
@@ -121,6 +124,7 @@ impl Semaphore {
 
 /// Several locks as one; see [`Keeper::all`](super::Keeper::all).
 #[derive(Debug, Clone)]
+#[must_use = "nothing is locked until a method that locks is called"]
 pub struct MultiLock {
     pub(super) lock: crate::MultiLock,
 }

@@ -174,7 +174,7 @@ async fn packet_loss() {
     // Long enough to tell the TTL from fixed times of the server.
     let ttl = Duration::from_secs(12);
     loopback("up");
-    // Another way in, for the one who looks on.
+    // Another way in, for the observer.
     let server = Postgres::start_with(&["unix_socket_directories=/tmp"]);
     let mut guards = Vec::new();
     for style in ["session", "advisory"] {
