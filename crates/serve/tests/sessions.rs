@@ -241,8 +241,9 @@ async fn a_session_whose_client_goes_away_while_it_ends_is_released_to_the_last(
     let session = served.session("30s").await;
     let hold = served.hold(&session, "a").await;
     engine.delay(Duration::from_millis(300));
+    let path = format!("/v1/sessions/{session}");
     tokio::select! {
-        reply = served.delete(&format!("/v1/sessions/{session}")) => panic!("{reply:?}"),
+        reply = served.delete(&path) => panic!("{reply:?}"),
         () = support::until("the session has ended", async || served.beat(&session).await.status == 410) => {}
     }
     served.until_free("a").await;
