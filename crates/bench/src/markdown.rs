@@ -1,8 +1,8 @@
 //! Tables for a Markdown page, put between its marks: `<!-- bench:uncontended -->` up to `<!-- bench:end -->`.
 //!
 //! A mark names a workload, `machine` (where it ran), `overview` (a row per engine, a column per question),
-//! `bends` (where the cost of a curve begins to grow), `families` (databases, cache, ZooKeeper and etcd, each with its quickest and its fair style), `peers-` and a
-//! workload (beside other libraries) or `delayed-` and a workload (over a network).
+//! `bends` (where the cost of a curve begins to grow), `families` (databases, cache, ZooKeeper and etcd, each with its quickest
+//! and its fair style), `peers-` and a workload (beside other libraries) or `delayed-` and a workload (over a network).
 
 use crate::bend::{Growth, bend};
 use crate::command::Outcome;

@@ -167,7 +167,7 @@ pub(crate) fn cell_name(subject: &str, fault: Fault) -> String {
 
 /// Whether the folder of the servers' data is in memory: that of temporary files.
 pub(crate) fn is_in_memory() -> bool {
-    rustix::fs::statfs(&std::env::temp_dir()).is_ok_and(|folder| folder.f_type as u64 == TMPFS)
+    rustix::fs::statfs(std::env::temp_dir()).is_ok_and(|folder| folder.f_type as u64 == TMPFS)
 }
 
 impl Record {
