@@ -142,8 +142,8 @@ impl Http {
         }
     }
 
-    /// Keeps the session while a claim waits; holds are kept by their keeper's renewals.
-    async fn keep_session(&self, session: &Arc<Session>) -> Error {
+    /// Keeps the session while a claim waits; holds are kept by their keeper's renewals. Resolves when the session is over.
+    async fn keep_session(&self, session: &Arc<Session>) {
         loop {
             CLOCK.sleep_until(session.last_heard().plus(self.ttl / 3)).await;
             if CLOCK.now().since(session.last_heard()) < self.ttl / 3 {
@@ -152,9 +152,7 @@ impl Http {
             let beat = tokio::time::timeout(self.ttl / 4, self.heartbeat(session)).await;
             match beat {
                 Ok(Ok(Some(_))) => {}
-                Ok(Ok(None)) => {
-                    return Error::temporary(ENGINE, "wait for the lock", "the session has ended");
-                }
+                Ok(Ok(None)) => return,
                 _ => tokio::time::sleep(self.ttl / 20).await,
             }
         }
@@ -193,7 +191,7 @@ impl Http {
             attempt.sending();
             let granted = tokio::select! {
                 granted = self.wait(attempt, &session) => granted,
-                error = self.keep_session(&session) => Err(error),
+                () = self.keep_session(&session) => Ok(None),
             };
             match granted {
                 // A session ends while its client requests nothing, and that says nothing about the lock.

@@ -272,7 +272,7 @@ impl Waiting {
     }
 
     /// Resolves when this claim should try to take the lock: a message has come, the connection is lost, or the lock may have
-    /// expired. Of all that wait here, the first looks after the last two. If it gets the lock, that is for `ttl` at least.
+    /// expired. Of all that wait here, the first looks after the last. If it gets the lock, that is for `ttl` at least.
     pub(crate) async fn message(&self, connection: &Connection, ttl: Duration) {
         while !self.claim.woken.swap(false, Relaxed) {
             let (is_first, free_at) = {
@@ -285,7 +285,8 @@ impl Waiting {
             }
             tokio::select! {
                 () = self.claim.changed.notified() => {}
-                () = connection.closed(), if is_first => break,
+                // Each wait has a limit of its own, and must know whether the server is away.
+                () = connection.closed() => break,
                 () = tokio::time::sleep_until(due) => {}
             }
         }
