@@ -19,6 +19,9 @@ const CLOCK: Clock = Clock::Boot;
 /// After this time a waiting request is sent again with the same key: whatever is between may close a silent connection.
 const POLL: Duration = Duration::from_secs(25);
 
+/// The first heartbeat of a wait, whose request the server keeps: before a wait counts as one without any reply.
+const FIRST_BEAT: Duration = Duration::from_millis(500);
+
 /// What a request for a hold came to.
 enum Requested {
     /// The hold, and when the request was sent.
@@ -142,18 +145,32 @@ impl Http {
         }
     }
 
-    /// Keeps the session while a claim waits; holds are kept by their keeper's renewals. Resolves when the session is over.
-    async fn keep_session(&self, session: &Arc<Session>) {
+    /// Keeps the session while a claim waits; holds are kept by their keeper's renewals. Resolves when the session is over, or with
+    /// an error when the server has not replied for longer than half the TTL.
+    async fn keep_session(&self, attempt: &Attempt, session: &Arc<Session>) -> Result<()> {
+        let began = CLOCK.now();
+        let mut due = began.plus(FIRST_BEAT.min(self.ttl / 5));
         loop {
-            CLOCK.sleep_until(session.last_heard().plus(self.ttl / 3)).await;
-            if CLOCK.now().since(session.last_heard()) < self.ttl / 3 {
+            CLOCK.sleep_until(due).await;
+            due = session.last_heard().plus(self.ttl / 3);
+            // Another request may have been heard meanwhile.
+            if session.last_heard() >= began && CLOCK.now() < due {
+                attempt.replied();
                 continue;
             }
-            let beat = tokio::time::timeout(self.ttl / 4, self.heartbeat(session)).await;
-            match beat {
-                Ok(Ok(Some(_))) => {}
-                Ok(Ok(None)) => return,
-                _ => tokio::time::sleep(self.ttl / 20).await,
+            match tokio::time::timeout(self.ttl / 4, self.heartbeat(session)).await {
+                Ok(Ok(Some(_))) => {
+                    attempt.replied();
+                    due = session.last_heard().plus(self.ttl / 3);
+                }
+                Ok(Ok(None)) => return Ok(()),
+                _ if CLOCK.now().since(session.last_heard().max(began)) > self.ttl / 2 => {
+                    return Err(Error::temporary(ENGINE, "wait for the lock", "the server does not reply"));
+                }
+                _ => {
+                    attempt.failed();
+                    due = CLOCK.now().plus(self.ttl / 20);
+                }
             }
         }
     }
@@ -191,7 +208,7 @@ impl Http {
             attempt.sending();
             let granted = tokio::select! {
                 granted = self.wait(attempt, &session) => granted,
-                () = self.keep_session(&session) => Ok(None),
+                over = self.keep_session(attempt, &session) => over.map(|()| None),
             };
             match granted {
                 // A session ends while its client requests nothing, and that says nothing about the lock.

@@ -340,8 +340,13 @@ impl Attempt {
         self.stay.life.replied();
     }
 
+    /// The engine has replied to something else while it keeps the request of the claim, which waits.
+    pub fn replied(&self) {
+        self.stay.life.replied();
+    }
+
     /// A request of the wait has failed, and may succeed later.
-    pub(crate) fn failed(&self) {
+    pub fn failed(&self) {
         self.stay.life.doubt();
     }
 

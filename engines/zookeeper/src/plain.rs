@@ -177,9 +177,14 @@ impl Race for ZooKeeperPlain {
 
     async fn changed(&self, claim: &Claim, _free_in: Option<Duration>) -> Result<()> {
         let failed = |error: RequestError| error.into_error("watch the holder");
-        let path = format!("{}/{HOLDER_NODE}", self.directory(&claim.name));
-        let session = self.0.sessions.usable().await.map_err(failed)?;
-        wait_for(&session, &[path], self.0.limit()).await.map(drop).map_err(failed)
+        let watched = [format!("{}/{HOLDER_NODE}", self.directory(&claim.name))];
+        let (session, limit) = (self.0.sessions.usable().await.map_err(failed)?, self.0.limit());
+        tokio::select! {
+            biased;
+            woken = wait_for(&session, &watched, limit) => woken.map(drop).map_err(failed),
+            // Nothing is renewed for a claim that waits, so nothing else says that the servers are away.
+            error = session.away(limit) => Err(failed(error)),
+        }
     }
 
     async fn keep(&self, renewals: &[Renewal]) -> Result<Kept> {

@@ -76,6 +76,18 @@ impl Session {
         let _ = self.shared.status.subscribe().wait_for(Status::is_over).await;
     }
 
+    /// Resolves when requests could not be sent for this long. The server may still have the session.
+    pub(crate) async fn away(&self, timeout: Duration) -> RequestError {
+        let mut status = self.shared.status.subscribe();
+        loop {
+            // The sender lives as long as this.
+            let _ = status.wait_for(|status| *status != Status::Connected).await;
+            if let Err(error) = self.connected(timeout).await {
+                return error;
+            }
+        }
+    }
+
     /// Waits until requests can be sent.
     pub(crate) async fn connected(&self, timeout: Duration) -> Result<(), RequestError> {
         if *self.shared.status.borrow() == Status::Connected {
