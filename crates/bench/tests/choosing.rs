@@ -83,7 +83,8 @@ fn what_it_says_of_files_and_sqlite_follows_from_the_figures() {
 
 #[test]
 fn what_it_says_of_speed_follows_from_the_figures() {
-    says("two small requests and no disk to wait for; *plain* is about as quick as *queue*, and not fair");
+    says("two small requests and no disk to wait for");
+    says("*plain* is about as quick as *queue*, and not fair");
     says("they belong beside Redis, at more than three times the rate of ZooKeeper and etcd");
     let outcome = outcome();
     for results in [&outcome.results, &outcome.delayed] {
