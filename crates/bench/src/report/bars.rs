@@ -68,7 +68,7 @@ pub(crate) fn draw(words: Words, bars: &[Bar], unit: Unit, colour: RGBColor) -> 
 
 /// Text beside the bars.
 pub(crate) fn style(horizontal: HPos, vertical: VPos, strength: f64) -> TextStyle<'static> {
-    let mut style = TextStyle::from(("sans-serif", 13).into_font()).pos(Pos::new(horizontal, vertical));
+    let mut style = TextStyle::from(("sans-serif", 15).into_font()).pos(Pos::new(horizontal, vertical));
     style.color = BLACK.mix(strength).to_backend_color();
     style
 }

@@ -124,6 +124,13 @@ fn draw_line(root: &Canvas<'_>, (colour, mark): Look, pixels: &[(i32, i32)]) -> 
         // Filled, then hollow.
         let paint = if mark % 8 < 4 { colour.filled() } else { colour.stroke_width(2) };
         match mark % 4 {
+            1 if !paint.filled => {
+                let (x, y) = at;
+                root.draw(&PathElement::new(
+                    [(x - 5, y + 4), (x + 5, y + 4), (x, y - 6), (x - 5, y + 4)],
+                    paint,
+                ))?;
+            }
             0 => root.draw(&Circle::new(at, 4, paint))?,
             1 => root.draw(&TriangleMarker::new(at, 5, paint))?,
             2 => root.draw(&Rectangle::new([(at.0 - 4, at.1 - 4), (at.0 + 4, at.1 + 4)], paint))?,
