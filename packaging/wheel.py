@@ -20,7 +20,7 @@ def main(program: str, version: str, directory: str) -> None:
     system = f"manylinux_{libc_version.replace('.', '_')}" if libc == "glibc" else "manylinux_2_17"
     tag = f"py3-none-{system}_{platform.machine()}"
     info = f"{NAME}-{version}.dist-info"
-    readme = pathlib.Path("README.md").read_text(encoding="utf-8")
+    readme = pathlib.Path("crates/cli/README.md").read_text(encoding="utf-8")
     files = {
         f"{NAME}-{version}.data/scripts/{NAME}": pathlib.Path(program).read_bytes(),
         f"{info}/METADATA": (

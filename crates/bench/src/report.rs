@@ -5,6 +5,7 @@ mod bars;
 mod lines;
 mod page;
 mod plots;
+mod words;
 
 use crate::Result;
 use crate::command::Outcome;

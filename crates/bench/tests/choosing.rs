@@ -83,7 +83,8 @@ fn what_it_says_of_files_and_sqlite_follows_from_the_figures() {
 
 #[test]
 fn what_it_says_of_speed_follows_from_the_figures() {
-    says("two small requests and no disk to wait for; *plain* is about as quick as *queue*, and not fair");
+    says("two small requests and no disk to wait for");
+    says("*plain* is about as quick as *queue*, and not fair");
     says("they belong beside Redis, at more than three times the rate of ZooKeeper and etcd");
     let outcome = outcome();
     for results in [&outcome.results, &outcome.delayed] {
@@ -165,6 +166,18 @@ fn what_the_captions_say_follows_from_the_figures() {
     assert_eq!(ahead.len(), waits_for_no_disk.len());
     for (slow, rate) in &behind {
         assert!(ahead.iter().all(|(_, quick)| quick > rate), "{slow}: {rate}");
+    }
+    says(
+        "a fair hand-over with 200 that wait takes less than three times as long as one between 2 that contend",
+    );
+    for engine in ["postgres", "mysql", "redis", "zookeeper", "etcd"] {
+        let name = format!("{engine} queue");
+        let pair = results.iter().find(|summary| {
+            (summary.workload == "contended") && summary.size_number == 2 && summary.subject.name == name
+        });
+        let between_two = 1.0 / pair.and_then(|summary| summary.get("hand-overs/s")).expect("two contend");
+        let among_200 = figure(&results, "waiting", "hand-over p50", &name);
+        assert!(among_200 < 3.0 * between_two, "{name}: {among_200} and {between_two}");
     }
     says("Files and connections are seen to end; all others wait for the end of the TTL");
     for (name, seconds) in figures(&results, "crash", "hand-over p50") {

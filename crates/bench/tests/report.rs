@@ -82,6 +82,35 @@ fn the_page_is_well_formed_and_has_a_table_per_workload_and_every_plot() {
     }
 }
 
+/// The words of the picture with this label.
+fn words(page: &str, label: &str) -> String {
+    let document = parse(page);
+    let picture =
+        document.descendants().find(|node| node.attribute("aria-label") == Some(label)).expect(label);
+    picture.descendants().filter_map(|node| node.text()).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_picture_has_its_title_with_the_unit_and_its_caption_inside() {
+    let page = report::render(&everything()).unwrap();
+    let throughput = words(&page, "Locks and releases per second");
+    assert!(throughput.contains("Locks and releases per second (pairs/s)"), "{throughput}");
+    assert!(throughput.contains("Longer is better"), "{throughput}");
+    let crash = words(&page, "How long until the next one holds after the holder was killed");
+    assert!(crash.contains("the table says which TTL"), "{crash}");
+}
+
+#[test]
+fn the_picture_of_hand_overs_has_fair_styles_only() {
+    let mut outcome = everything();
+    let mut row = summary("contended", "sqlite", 2, vec![figure("hand-overs/s", Unit::PerSecond, 100.0)]);
+    row.subject.name = "sqlite row".into();
+    outcome.results.push(row);
+    let page = report::render(&outcome).unwrap();
+    let handover = words(&page, "How long a fair hand-over takes while others wait");
+    assert!(handover.contains("file queue") && !handover.contains("sqlite row"), "{handover}");
+}
+
 #[test]
 fn the_page_needs_nothing_from_elsewhere() {
     let page = report::render(&everything()).unwrap();

@@ -5,7 +5,8 @@ use std::fmt;
 
 /// Done (or, of `run`, the command's own success).
 pub(crate) const SUCCESS: u8 = 0;
-/// Nothing was there to do, or the question was answered with no: of `torture`, whether every promise held.
+/// Nothing was there to do, the question was answered with no, or a holder that was asked is still there; of `torture`,
+/// a promise did not hold.
 pub(crate) const NOTHING_DONE: u8 = 1;
 /// Wrong usage: an option, a name, a duration, a URL.
 pub(crate) const USAGE: u8 = 64;
@@ -26,7 +27,8 @@ pub(crate) const NOT_FOUND: u8 = 127;
 pub(crate) const HELP: &str = "\
 Exit status:
   the command's own, or 128+N if signal N ended it
-  1      evict: nothing to evict, or the question was answered with no; torture: a promise did not hold
+  1      evict: nothing to evict, the question was answered with no, or asked and still there;
+         torture: a promise did not hold
   64     wrong usage: an option, a name, a duration, a URL, a name in use as another kind of lock
   69     the engine is not reachable, or failed
   75     the lock was not acquired in time, and the command was not started (see -E)

@@ -39,6 +39,9 @@ mod pages {
     #[doc = include_str!("../../../README.md")]
     struct Readme;
 
+    #[doc = include_str!("../README.md")]
+    struct PackagesReadme;
+
     #[doc = include_str!("../../../docs/book/first-lock.md")]
     struct FirstLock;
 

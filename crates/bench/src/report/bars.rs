@@ -1,6 +1,7 @@
 //! Bars: one per engine, the longer the more.
 
 use super::axis::Axis;
+use super::words::{ABOVE, Words};
 use crate::Result;
 use crate::summary::Unit;
 use crate::table::{show, tick};
@@ -11,7 +12,7 @@ const WIDTH: u32 = 860;
 const ROW: i32 = 26;
 const LEFT: i32 = 200;
 const RIGHT: i32 = 760;
-const TOP: i32 = 34;
+const TOP: i32 = ABOVE + 34;
 
 /// One bar.
 #[derive(Debug, Clone)]
@@ -26,18 +27,20 @@ pub(crate) struct Bar {
 }
 
 /// The picture; `None` if there is nothing to draw.
-pub(crate) fn draw(bars: &[Bar], unit: Unit, colour: RGBColor) -> Result<Option<String>> {
+pub(crate) fn draw(words: Words, bars: &[Bar], unit: Unit, colour: RGBColor) -> Result<Option<String>> {
     let values = bars.iter().flat_map(|bar| [bar.value, bar.low, bar.high]);
     let Some(axis) = Axis::over(values, LEFT, RIGHT) else { return Ok(None) };
     let height = TOP + ROW * i32::try_from(bars.len())? + 12;
     let mut svg = String::new();
     {
-        let root = SVGBackend::with_string(&mut svg, (WIDTH, u32::try_from(height)?)).into_drawing_area();
+        let size = (WIDTH, u32::try_from(height + words.below())?);
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         root.fill(&WHITE)?;
+        words.draw(&root, height)?;
         for value in axis.gridlines() {
             let x = axis.pixel(value);
             root.draw(&PathElement::new([(x, TOP - 8), (x, height - 8)], BLACK.mix(0.15)))?;
-            root.draw(&Text::new(tick(unit, value), (x, 4), style(HPos::Center, VPos::Top, 0.6)))?;
+            root.draw(&Text::new(tick(unit, value), (x, ABOVE + 4), style(HPos::Center, VPos::Top, 0.6)))?;
         }
         for (row, bar) in (0_i32..).zip(bars) {
             let (top, middle) = (TOP + row * ROW, TOP + row * ROW + ROW / 2 - 2);
@@ -65,7 +68,7 @@ pub(crate) fn draw(bars: &[Bar], unit: Unit, colour: RGBColor) -> Result<Option<
 
 /// Text beside the bars.
 pub(crate) fn style(horizontal: HPos, vertical: VPos, strength: f64) -> TextStyle<'static> {
-    let mut style = TextStyle::from(("sans-serif", 13).into_font()).pos(Pos::new(horizontal, vertical));
+    let mut style = TextStyle::from(("sans-serif", 15).into_font()).pos(Pos::new(horizontal, vertical));
     style.color = BLACK.mix(strength).to_backend_color();
     style
 }

@@ -1,7 +1,8 @@
-//! Lines: a colour per engine, a mark per style of it, so that a print without colours can be read.
+//! Lines: a colour per engine, and marks that differ, so that a print without colours can be read.
 
 use super::axis::Axis;
 use super::bars::style;
+use super::words::{ABOVE, Words};
 use crate::Result;
 use crate::summary::Unit;
 use crate::table::tick;
@@ -9,11 +10,12 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-const SIZE: (u32, u32) = (860, 420);
+const WIDTH: u32 = 860;
+const HEIGHT: i32 = ABOVE + 420;
 const LEFT: i32 = 80;
 const RIGHT: i32 = 600;
-const TOP: i32 = 16;
-const BOTTOM: i32 = 370;
+const TOP: i32 = ABOVE + 16;
+const BOTTOM: i32 = ABOVE + 370;
 const LEGEND: i32 = 625;
 
 /// Told apart by most eyes (after Okabe and Ito).
@@ -38,7 +40,8 @@ pub(crate) struct Line {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// How a line looks: the number of its colour, and of its mark among the lines of that colour.
+/// How a line looks: the number of its colour, and of its mark, which no other line of that colour has, and no line of the
+/// next colours that is the first of its own.
 type Look = (usize, usize);
 
 fn looks(lines: &[Line]) -> Vec<Look> {
@@ -50,7 +53,7 @@ fn looks(lines: &[Line]) -> Vec<Look> {
             groups.push((&line.group, 0));
             groups.len() - 1
         });
-        looks.push((colour, groups[colour].1));
+        looks.push((colour, colour + groups[colour].1));
         groups[colour].1 += 1;
     }
     looks
@@ -61,6 +64,7 @@ type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// The picture; the text of the ticks on the lower axis is the caller's. `None` if there is nothing to draw.
 pub(crate) fn draw(
+    words: Words,
     lines: &[Line],
     ticks: &[(f64, String)],
     across: &str,
@@ -73,8 +77,10 @@ pub(crate) fn draw(
     let (Some(horizontal), Some(vertical)) = (horizontal, vertical) else { return Ok(None) };
     let mut svg = String::new();
     {
-        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        let size = (WIDTH, u32::try_from(HEIGHT + words.below())?);
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         root.fill(&WHITE)?;
+        words.draw(&root, HEIGHT)?;
         for value in vertical.gridlines() {
             let y = vertical.pixel(value);
             root.draw(&PathElement::new([(LEFT, y), (RIGHT, y)], BLACK.mix(0.15)))?;
@@ -115,11 +121,21 @@ fn draw_line(root: &Canvas<'_>, (colour, mark): Look, pixels: &[(i32, i32)]) -> 
     let colour = COLOURS[colour % COLOURS.len()];
     root.draw(&PathElement::new(pixels.to_vec(), colour.stroke_width(2)))?;
     for &at in pixels {
+        // Filled, then hollow.
+        let paint = if mark % 8 < 4 { colour.filled() } else { colour.stroke_width(2) };
         match mark % 4 {
-            0 => root.draw(&Circle::new(at, 4, colour.filled()))?,
-            1 => root.draw(&TriangleMarker::new(at, 5, colour.filled()))?,
-            2 => root.draw(&Rectangle::new([(at.0 - 3, at.1 - 3), (at.0 + 3, at.1 + 3)], colour.filled()))?,
-            _ => root.draw(&Cross::new(at, 4, colour.stroke_width(2)))?,
+            1 if !paint.filled => {
+                let (x, y) = at;
+                root.draw(&PathElement::new(
+                    [(x - 5, y + 4), (x + 5, y + 4), (x, y - 6), (x - 5, y + 4)],
+                    paint,
+                ))?;
+            }
+            0 => root.draw(&Circle::new(at, 4, paint))?,
+            1 => root.draw(&TriangleMarker::new(at, 5, paint))?,
+            2 => root.draw(&Rectangle::new([(at.0 - 4, at.1 - 4), (at.0 + 4, at.1 + 4)], paint))?,
+            _ if paint.filled => root.draw(&Cross::new(at, 4, colour.stroke_width(2)))?,
+            _ => root.draw(&PathElement::new([(at.0, at.1 - 6), (at.0, at.1 + 6)], paint))?,
         }
     }
     Ok(())
@@ -133,6 +149,6 @@ mod tests {
     fn styles_of_an_engine_share_its_colour_and_no_two_lines_look_alike() {
         let line = |group: &str| Line { label: String::new(), group: group.into(), points: Vec::new() };
         let lines = ["redis", "file", "redis", "etcd", "redis"].map(line);
-        assert_eq!(looks(&lines), [(0, 0), (1, 0), (0, 1), (2, 0), (0, 2)]);
+        assert_eq!(looks(&lines), [(0, 0), (1, 1), (0, 1), (2, 2), (0, 2)]);
     }
 }

@@ -55,12 +55,9 @@ fn placed(placement: Placement) -> &'static str {
 }
 
 fn picture(plot: &Plot) -> String {
-    let name = escape(plot.title);
+    let name = escape(plot.words.title);
     let svg = plot.svg.replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"{name}\" "), 1);
-    format!(
-        "<figure>\n<h2>{name}</h2>\n{svg}\n<figcaption>{}</figcaption>\n</figure>\n",
-        escape(plot.caption)
-    )
+    format!("<figure>\n{svg}\n</figure>\n")
 }
 
 fn section(summaries: &[Summary], before: &str) -> String {

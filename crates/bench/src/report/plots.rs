@@ -2,55 +2,55 @@
 
 use super::bars::{self, Bar};
 use super::lines::{self, Line};
-use crate::summary::{Figure, Summary, Unit};
+use super::words::Words;
+use crate::summary::{Summary, Unit};
 use crate::{Result, Workload};
 use plotters::style::RGBColor;
 
 const BLUE: RGBColor = RGBColor(0, 114, 178);
 const ORANGE: RGBColor = RGBColor(213, 94, 0);
 
+const THROUGHPUT: Words = Words {
+    title: "Locks and releases per second",
+    unit: "pairs/s",
+    caption: "One keeper, one lock, nobody else. Longer is better, and each gridline is ten times the one before. Pale: the raw \
+              floor, the same requests on the driver alone. The thin line is the spread over the repetitions.",
+};
+const LATENCY: Words = Words {
+    title: "How long a lock and its release take",
+    unit: "time for a pair",
+    caption: "Lower is better. Read: 99 % of the pairs took no longer than the line's height above '99 %'.",
+};
+const HANDOVER: Words = Words {
+    title: "How long a fair hand-over takes while others wait",
+    unit: "time for one",
+    caption: "Lower is better, and level is best: a hand-over should not depend on how many wait. The styles queue, which serve in \
+              order. With 2 to 128 contenders, the mean time from grant to grant; with more, the median time from the call of \
+              release to the return of the next one's lock.",
+};
+const CRASH: Words = Words {
+    title: "How long until the next one holds after the holder was killed",
+    unit: "time from the kill to the grant",
+    caption: "Shorter is better: the median, with the quickest run's and the slowest's. Engines which cannot see a dead process \
+              wait until the TTL ends; the table says which TTL.",
+};
+
 /// One picture with its words.
 #[derive(Debug, Clone)]
 pub(crate) struct Plot {
     /// The name of its file, without the ending.
     pub(crate) file: &'static str,
-    pub(crate) title: &'static str,
-    pub(crate) caption: &'static str,
+    pub(crate) words: Words,
     pub(crate) svg: String,
 }
 
 /// Those for which there are figures.
 pub(crate) fn all(results: &[Summary]) -> Result<Vec<Plot>> {
     let plots = [
-        Plot {
-            file: "throughput",
-            title: "Locks and releases per second",
-            caption: "One keeper, one lock, nobody else; longer is better, each gridline is ten times the one before. \
-                      Pale: the raw floor, the same requests on the driver alone. The thin line is the spread \
-                      over the repetitions.",
-            svg: bars_of(results, Workload::Uncontended, "pairs/s", BLUE)?,
-        },
-        Plot {
-            file: "latency",
-            title: "How long a lock and its release take",
-            caption: "Lower is better. Read: 99 % of the pairs took no longer than the line's height above '99 %'.",
-            svg: latency(results)?,
-        },
-        Plot {
-            file: "handover",
-            title: "How long a hand-over takes while others wait",
-            caption: "Lower is better, and level is best: a hand-over should not depend on how many wait. With \
-                      2 to 128 contenders, the mean time from grant to grant; with more, the median time from the \
-                      call of release to the return of the next one's lock.",
-            svg: handover(results)?,
-        },
-        Plot {
-            file: "crash",
-            title: "How long until the next one holds after the holder was killed",
-            caption: "Shorter is better: the median, with the quickest run's and the slowest's. Engines which \
-                      cannot see a dead process wait until the TTL ends; the table says which TTL.",
-            svg: crash(results)?,
-        },
+        Plot { file: "throughput", words: THROUGHPUT, svg: throughput(results)? },
+        Plot { file: "latency", words: LATENCY, svg: latency(results)? },
+        Plot { file: "handover", words: HANDOVER, svg: handover(results)? },
+        Plot { file: "crash", words: CRASH, svg: crash(results)? },
     ];
     Ok(plots.into_iter().filter(|plot| !plot.svg.is_empty()).collect())
 }
@@ -59,26 +59,20 @@ fn of(results: &[Summary], workload: Workload) -> impl Iterator<Item = &Summary>
     results.iter().filter(move |summary| summary.workload == workload.name())
 }
 
-fn figure<'a>(summary: &'a Summary, name: &str) -> Option<&'a Figure> {
-    summary.figures.iter().find(|figure| figure.name == name)
-}
-
-fn bars_of(results: &[Summary], workload: Workload, name: &str, colour: RGBColor) -> Result<String> {
-    let mut unit = Unit::PerSecond;
-    let mut bars = Vec::new();
-    for summary in of(results, workload) {
-        if let Some(figure) = figure(summary, name) {
-            unit = figure.unit;
-            bars.push(Bar {
+fn throughput(results: &[Summary]) -> Result<String> {
+    let bars: Vec<Bar> = of(results, Workload::Uncontended)
+        .filter_map(|summary| {
+            let figure = summary.figures.iter().find(|figure| figure.name == "pairs/s")?;
+            Some(Bar {
                 label: summary.subject.name.clone(),
                 value: figure.median,
                 low: figure.low,
                 high: figure.high,
                 is_floor: summary.subject.is_floor,
-            });
-        }
-    }
-    Ok(bars::draw(&bars, unit, colour)?.unwrap_or_default())
+            })
+        })
+        .collect();
+    Ok(bars::draw(THROUGHPUT, &bars, Unit::PerSecond, BLUE)?.unwrap_or_default())
 }
 
 /// The spread of a crash is that of the kills within one run.
@@ -90,7 +84,7 @@ fn crash(results: &[Summary]) -> Result<String> {
             Some(Bar { label: summary.subject.name.clone(), value: median, low, high, is_floor: false })
         })
         .collect();
-    Ok(bars::draw(&bars, Unit::Seconds, ORANGE)?.unwrap_or_default())
+    Ok(bars::draw(CRASH, &bars, Unit::Seconds, ORANGE)?.unwrap_or_default())
 }
 
 /// Across: one over the share that is slower, so that 90 %, 99 % and 99.9 % stand at equal distances.
@@ -105,7 +99,7 @@ fn latency(results: &[Summary]) -> Result<String> {
         .collect();
     let ticks = [(1.0, "0 %"), (2.0, "50 %"), (10.0, "90 %"), (100.0, "99 %"), (1_000.0, "99.9 %")];
     let ticks: Vec<(f64, String)> = ticks.into_iter().map(|(at, text)| (at, text.into())).collect();
-    Ok(lines::draw(&lines, &ticks, "share of the pairs that took no longer", Unit::Seconds)?
+    Ok(lines::draw(LATENCY, &lines, &ticks, "share of the pairs that took no longer", Unit::Seconds)?
         .unwrap_or_default())
 }
 
@@ -118,7 +112,8 @@ fn handover(results: &[Summary]) -> Result<String> {
     let waiting =
         of(results, Workload::Waiting).filter_map(|summary| Some((summary, summary.get("hand-over p50")?)));
     let mut ticks: Vec<usize> = Vec::new();
-    for (summary, seconds) in contended.chain(waiting) {
+    let is_fair = |(summary, _): &(&Summary, f64)| summary.subject.name.ends_with(" queue");
+    for (summary, seconds) in contended.chain(waiting).filter(is_fair) {
         let label = &summary.subject.name;
         let point = (summary.size_number as f64, seconds);
         match lines.iter_mut().find(|line| line.label == *label) {
@@ -134,5 +129,6 @@ fn handover(results: &[Summary]) -> Result<String> {
     ticks.sort_unstable();
     ticks.dedup();
     let ticks: Vec<(f64, String)> = ticks.into_iter().map(|size| (size as f64, size.to_string())).collect();
-    Ok(lines::draw(&lines, &ticks, "keepers or waiters on one lock", Unit::Seconds)?.unwrap_or_default())
+    Ok(lines::draw(HANDOVER, &lines, &ticks, "keepers or waiters on one lock", Unit::Seconds)?
+        .unwrap_or_default())
 }

@@ -57,13 +57,17 @@ fn every_public_crate_has_what_a_reader_expects() {
                 complain(&format!("its manifest has no {field}"));
             }
         }
+        let is_library = package["targets"].to_string().contains("\"lib\"");
+        let own_page = format!("https://docs.rs/{}", name(&package));
+        if is_library && package["documentation"] != own_page.as_str() {
+            complain(&format!("its documentation is at {own_page}"));
+        }
         for field in ["keywords", "categories"] {
             if package[field].as_array().is_none_or(Vec::is_empty) {
                 complain(&format!("its manifest has no {field}"));
             }
         }
         let has_features = package["features"].as_object().is_some_and(|features| !features.is_empty());
-        let is_library = package["targets"].to_string().contains("\"lib\"");
         if has_features && is_library && package["metadata"]["docs"]["rs"].is_null() {
             complain("docs.rs would not show its features: add [package.metadata.docs.rs]");
         }
@@ -73,8 +77,21 @@ fn every_public_crate_has_what_a_reader_expects() {
                 complain(&format!("its package has no {file}"));
             }
         }
+        // A registry shows it without the repository around it. An engine's is its page in the book, too.
+        let manifest = std::path::PathBuf::from(package["manifest_path"].as_str().expect("a path"));
+        let readme = std::fs::read_to_string(manifest.with_file_name("README.md")).unwrap_or_default();
+        if package["readme"] != "README.md" {
+            complain("its README.md is not its own");
+        }
+        if ["lockkeeper", "lockkeeper-cli"].contains(&name(&package)) && has_relative_link(&readme) {
+            complain("its README.md has a link that leads nowhere on a registry");
+        }
     }
     no_complaints(complaints);
+}
+
+fn has_relative_link(page: &str) -> bool {
+    page.split("](").skip(1).any(|link| !link.starts_with("https://") && !link.starts_with('#'))
 }
 
 /// A development dependency with a version must be on the registry first, and engines and the suite need each other.
