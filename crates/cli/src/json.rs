@@ -1,5 +1,6 @@
 //! Locks as JSON: everything the tables show, for programs.
 
+use crate::exit::{Failure, UNAVAILABLE};
 use crate::location::full_name;
 use lockkeeper::{ClaimView, Keeper, LockView, Waits, deadlocks};
 use serde::Serialize;
@@ -19,10 +20,11 @@ pub(crate) struct Lock<'a> {
     deadlocks: Option<Vec<Vec<Wait<'a>>>>,
 }
 
+/// One claim.
 #[derive(Serialize)]
-struct Claim<'a> {
+pub(crate) struct Claim<'a> {
     #[serde(flatten)]
-    claim: ClaimView,
+    pub(crate) claim: ClaimView,
     /// The process of the outermost `lockkeeper run` around it.
     #[serde(skip_serializing_if = "Option::is_none")]
     run: Option<u32>,
@@ -32,9 +34,28 @@ struct Claim<'a> {
     waits_for: Vec<&'a str>,
 }
 
+impl<'a> Claim<'a> {
+    /// The claim at this place of the lock's list.
+    pub(crate) fn new(lock: &'a LockView, index: usize) -> Self {
+        let ahead = lock.waits_for(index).into_iter();
+        let waits_for = ahead.map(|ahead| lock.claims[ahead].id.as_str()).collect();
+        Self { waits_for, ..Self::alone(&lock.claims[index]) }
+    }
+
+    /// A claim of whose lock nothing else is known.
+    pub(crate) fn alone(claim: &ClaimView) -> Self {
+        Self {
+            claim: on_its_machine(claim),
+            run: claim.holder.run(),
+            since: claim.standing_for().and_then(since),
+            waits_for: Vec::new(),
+        }
+    }
+}
+
 /// One process of a circle.
 #[derive(Serialize)]
-struct Wait<'a> {
+pub(crate) struct Wait<'a> {
     claim: &'a str,
     who: String,
     waits_for_lock: &'a str,
@@ -46,23 +67,13 @@ impl<'a> Lock<'a> {
     /// One lock, without the deadlocks: they take a look at all locks.
     pub(crate) fn new(keeper: &'a Keeper, lock: &'a LockView) -> Self {
         let abilities = keeper.abilities();
-        let claims = lock.claims.iter().enumerate().map(|(index, claim)| Claim {
-            claim: on_its_machine(claim),
-            run: claim.holder.run(),
-            since: claim.standing_for().and_then(since),
-            waits_for: lock
-                .waits_for(index)
-                .into_iter()
-                .map(|ahead| lock.claims[ahead].id.as_str())
-                .collect(),
-        });
         Self {
             name: &lock.name,
             full_name: full_name(keeper, &lock.name),
             engine: abilities.engine,
             style: abilities.style,
             namespace: keeper.namespace(),
-            claims: claims.collect(),
+            claims: (0..lock.claims.len()).map(|index| Claim::new(lock, index)).collect(),
             deadlocks: None,
         }
     }
@@ -103,6 +114,13 @@ impl<'a> From<&Waits<'a>> for Wait<'a> {
             behind: wait.behind.holder.to_string(),
         }
     }
+}
+
+/// An object on a line of its own.
+pub(crate) fn line(value: &impl Serialize) -> Result<String, Failure> {
+    let text = serde_json::to_string(value)
+        .map_err(|error| Failure::new(UNAVAILABLE, format!("could not write JSON: {error}")))?;
+    Ok(text + "\n")
 }
 
 /// The time this long ago.

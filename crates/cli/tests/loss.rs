@@ -2,6 +2,7 @@
 
 mod support;
 
+use lockkeeper_testkit::{Etcd, Redis, Server};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 use support::{LIVE_ON, Place, lives, until};
@@ -172,24 +173,35 @@ fn a_command_that_ends_within_its_lease_is_not_disturbed() {
     assert_eq!(place.status(["run", "--lease", "5s", "x", "--", "true"]), (0, String::new()));
 }
 
-/// A Redis that is stopped: its connections stay open, and nothing is answered.
-#[test]
-fn after_a_loss_lockkeeper_ends_soon_though_the_engine_is_silent() {
-    let (place, redis) = (Place::new(), lockkeeper_testkit::Redis::start());
-    let arguments = ["run", "-e", &redis.url(), "--ttl", "6s", "x", "--", "sh", "-c", &polite()];
+/// A server that is stopped: its connections stay open, and nothing is answered.
+fn ends_soon_though_the_engine_is_silent(url: &str, server: &Server) {
+    let place = Place::new();
+    let arguments = ["run", "-e", url, "--ttl", "6s", "x", "--", "sh", "-c", &polite()];
     let mut held = place.start(&arguments);
-    redis.pause();
+    server.pause();
     assert_eq!(held.line(), "asked");
     let asked = Instant::now();
     let (status, text) = held.end();
-    redis.resume();
+    server.resume();
     assert_eq!(status, 76, "{text}");
     assert!(asked.elapsed() < Duration::from_secs(4), "lingered for {:?}: {text}", asked.elapsed());
 }
 
 #[test]
+fn after_a_loss_lockkeeper_ends_soon_though_the_engine_is_silent() {
+    let redis = Redis::start();
+    ends_soon_though_the_engine_is_silent(&redis.url(), &redis);
+}
+
+#[test]
+fn after_a_loss_lockkeeper_ends_soon_though_etcd_is_silent() {
+    let etcd = Etcd::start();
+    ends_soon_though_the_engine_is_silent(&etcd.url(), &etcd.servers()[0]);
+}
+
+#[test]
 fn a_signal_ends_a_release_that_the_engine_does_not_answer() {
-    let (place, redis) = (Place::new(), lockkeeper_testkit::Redis::start());
+    let (place, redis) = (Place::new(), Redis::start());
     let line = "echo holding; read answer; echo done; exit 3";
     let mut held = place.start(&["run", "-e", &redis.url(), "--ttl", "30s", "x", "--", "sh", "-c", line]);
     redis.pause();
@@ -207,7 +219,7 @@ fn a_signal_ends_a_release_that_the_engine_does_not_answer() {
 
 #[test]
 fn a_release_that_the_engine_does_not_answer_is_given_up() {
-    let (place, redis) = (Place::new(), lockkeeper_testkit::Redis::start());
+    let (place, redis) = (Place::new(), Redis::start());
     let line = "echo holding; read answer; echo done";
     let mut held = place.start(&["run", "-e", &redis.url(), "--ttl", "30s", "x", "--", "sh", "-c", line]);
     redis.pause();

@@ -88,9 +88,17 @@ fn the_commands_work_through_a_server() {
     }
     let busy = elsewhere.status(["run", "--no-wait", "orders/42", "--server", &server.url, "--", "true"]);
     assert_eq!(busy.0, 75, "{}", busy.1);
-    let (status, error) = elsewhere.status(["acquire", "x", "--for", "1m", "--server", &server.url]);
-    assert_eq!(status, 64);
-    assert!(error.contains("cannot detach a hold"), "{error}");
+    for (arguments, cannot) in [
+        (&["acquire", "x", "--for", "1m"][..], "cannot detach a hold"),
+        (&["run", "--once-per", "5m", "x"], "cannot keep a hold beyond its release"),
+    ] {
+        let end: &[&str] = if arguments[0] == "run" { &["--", "touch", "ran"] } else { &[] };
+        let through = [arguments, &["--server", &server.url], end].concat();
+        let (status, error) = elsewhere.status(&through);
+        assert_eq!(status, 64, "{error}");
+        assert!(error.contains(cannot) && error.contains("lists all that can"), "{error}");
+    }
+    assert!(!elsewhere.path("ran").exists(), "a turn that cannot be kept is none");
     drop(held);
     assert_eq!(server.end(), 0);
     let (status, error) = elsewhere.status(["ls", "--server", "redis://host"]);

@@ -10,6 +10,9 @@ use std::time::Duration;
 /// How long anything may take that must happen in the end.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How often a server that nobody disturbs is asked for an answer that must come.
+const MOST_TRIES: u32 = 3;
+
 /// One case's view of the engine under test.
 #[derive(Clone)]
 pub struct Bench {
@@ -75,6 +78,21 @@ impl Bench {
         (keeper, faulty)
     }
 
+    /// The engine's answer. A server that fails just as a wait ends leaves the wait with a temporary error and no answer: it is
+    /// asked again, where servers fail for as long as the case may last, elsewhere a few times.
+    pub(crate) async fn answer<T>(&self, ask: impl AsyncFn() -> Result<T>) -> T {
+        let mut tries = 1;
+        loop {
+            match ask().await {
+                Err(error) if error.is_temporary() && (self.subject.fails_over || tries < MOST_TRIES) => {
+                    eprintln!("asked again: {error}");
+                    tries += 1;
+                }
+                answered => break answered.expect("an answer"),
+            }
+        }
+    }
+
     /// The lock as the engine shows it, if it is in use.
     pub(crate) async fn look(&self, keeper: &Keeper, name: &str) -> Option<LockView> {
         let locks = keeper.inspect(name).await.expect("a look inside");
@@ -109,17 +127,6 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(value) => value,
         Err(_) => panic!("not after {PATIENCE:?}: {what}"),
-    }
-}
-
-/// The engine's answer. A server that fails just as a wait ends leaves the wait with a temporary error and no answer: it is
-/// asked again, for as long as the case may last.
-pub(crate) async fn answer<T>(ask: impl AsyncFn() -> Result<T>) -> T {
-    loop {
-        match ask().await {
-            Err(error) if error.is_temporary() => eprintln!("asked again: {error}"),
-            answered => break answered.expect("an answer"),
-        }
     }
 }
 

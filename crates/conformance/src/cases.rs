@@ -42,6 +42,7 @@ pub(crate) enum Need {
     Downgrade,
     Detach,
     Ask,
+    AskMessage,
     Processes,
     DurableTokens,
     Server,
@@ -57,6 +58,9 @@ impl Need {
             Self::Downgrade => (abilities.downgrade, "this style cannot shrink a hold"),
             Self::Detach => (abilities.detach, "these locks end with a connection or a session"),
             Self::Ask => (abilities.ask, "this style cannot carry a request to a holder"),
+            Self::AskMessage => {
+                (asking::is_a_message(abilities), "its holders learn of a request when they renew")
+            }
             Self::Processes => (abilities.across_processes, "these locks are inside one process"),
             Self::Server => (abilities.across_machines, "there is no server that could be away"),
             Self::DurableTokens => (abilities.token_survives_restart, "these locks do not outlive a restart"),
@@ -152,6 +156,7 @@ pub(crate) fn all() -> Vec<Case> {
         loss::work_under_protection_is_cancelled_on_loss [];
         loss::an_evicted_waiter_joins_again [Fair];
         asking::an_asked_holder_is_told_and_lets_go [Ask];
+        asking::a_message_tells_the_holder_long_before_it_renews [AskMessage];
         asking::a_holder_that_goes_on_keeps_its_lock [Ask];
         away::a_wait_learns_that_the_server_is_away_and_outlives_a_short_absence [Server];
         faults::a_lost_reply_of_an_acquire_leaves_nothing [];

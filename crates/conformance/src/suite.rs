@@ -21,6 +21,7 @@ const TIMES: &str = "LOCKKEEPER_TEST_TIMES";
 pub struct Subject {
     pub(crate) url: String,
     pub(crate) short_ttl: Duration,
+    pub(crate) fails_over: bool,
     pub(crate) restart: Option<Box<dyn Fn() + Send + Sync>>,
     /// The servers. Dropped after the last case of the suite.
     _kept: Vec<Box<dyn Any + Send + Sync>>,
@@ -29,12 +30,19 @@ pub struct Subject {
 impl Subject {
     /// The engine at this URL.
     pub fn at(url: impl Into<String>) -> Self {
-        Self { url: url.into(), short_ttl: Duration::from_secs(2), restart: None, _kept: Vec::new() }
+        let short_ttl = Duration::from_secs(2);
+        Self { url: url.into(), short_ttl, fails_over: false, restart: None, _kept: Vec::new() }
     }
 
     /// The TTL for cases that wait for one to pass (default 2 s).
     pub fn short_ttl(mut self, ttl: Duration) -> Self {
         self.short_ttl = ttl;
+        self
+    }
+
+    /// Its servers fail while the cases run: a request may then have a temporary error for an answer.
+    pub fn fails_over(mut self) -> Self {
+        self.fails_over = true;
         self
     }
 
@@ -53,7 +61,7 @@ impl Subject {
                 action();
             }
         });
-        self.keep(running)
+        self.fails_over().keep(running)
     }
 
     /// Keeps something alive as long as the suite runs: the server.

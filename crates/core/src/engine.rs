@@ -81,7 +81,7 @@ pub trait Engine: sealed::Sealed + Send + Sync + 'static {
     /// Removes somebody's claim by force; `false` if it was not there.
     fn evict<'a>(&'a self, name: &'a LockName, id: ClaimId) -> BoxFuture<'a, Result<bool>>;
 
-    /// Notes that somebody asks for a claim to be released, which its owner learns with its next renewal
+    /// Notes that somebody asks for a claim to be released, which its owner learns by a message or with its next renewal
     /// ([`Kept::asked`]); `false` if it is known not to be there.
     fn ask<'a>(&'a self, name: &'a LockName, id: ClaimId) -> BoxFuture<'a, Result<bool>>;
 

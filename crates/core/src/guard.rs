@@ -215,8 +215,8 @@ impl Guard {
     }
 
     /// Resolves when somebody asks for this hold to be released ([`Keeper::ask`](crate::Keeper::ask), `lockkeeper evict --ask`):
-    /// bring the work to a good end and release. The next renewal brings the request, so it is seen within a third of the TTL. Of a
-    /// multi-lock, when any of its holds is asked for.
+    /// bring the work to a good end and release. A message brings the request, or the next renewal, so it is seen within a third of
+    /// the TTL. Of a multi-lock, when any of its holds is asked for.
     ///
     /// Cancel safety: dropping the future has no effect.
     ///

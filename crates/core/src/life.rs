@@ -9,7 +9,7 @@ use crate::acquire::Stay;
 use crate::claim::Claim;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LostReason};
-use crate::telemetry::OneMore;
+use crate::telemetry::{self, OneMore};
 use outliving::Outliving;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -267,13 +267,12 @@ impl Life {
         }
     }
 
-    /// Somebody asks for the claim to be released. Says whether this is new.
-    pub(crate) fn ask(&self) -> bool {
-        let is_new = !self.asked.swap(true, SeqCst);
-        if is_new {
+    /// Somebody asks for the claim to be released, by a message or in the reply to a renewal: the first one counts.
+    pub(crate) fn ask(&self) {
+        if !self.asked.swap(true, SeqCst) {
+            telemetry::asked(&self.claim);
             self.changed.notify_waiters();
         }
-        is_new
     }
 
     pub(crate) fn is_asked(&self) -> bool {
@@ -409,6 +408,18 @@ pub(crate) mod tests {
         line.end_one(freed.claim.id);
         line.end_one(ClaimId::random());
         assert_eq!((freed.lost(), other.lost()), (Some(LostReason::Gone), None));
+    }
+
+    #[test]
+    fn one_claim_is_asked_for_and_the_others_on_its_lifeline_are_not() {
+        let (line, asked, other) = (Lifeline::new(), life(), life());
+        line.tie(&asked);
+        line.tie(&other);
+        line.ask_one(asked.claim.id);
+        line.ask_one(ClaimId::random());
+        assert_eq!((asked.is_asked(), other.is_asked(), asked.lost()), (true, false, None));
+        line.end_one(asked.claim.id);
+        assert!(asked.lost().is_some(), "it is still tied");
     }
 
     #[test]

@@ -96,7 +96,9 @@ fn empty_segment(name: &str) -> String {
     let instead = if without.is_empty() {
         String::new()
     } else {
-        format!(": write {without:?}, also in other clients that share the lock")
+        format!(
+            ": write {without:?}, also in other clients that share the lock (for etcd, ?prefix=/ is another way)"
+        )
     };
     format!("it has an empty segment; no '/' at the start, at the end or doubled{instead}")
 }

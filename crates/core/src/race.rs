@@ -89,7 +89,8 @@ pub trait Race: Send + Sync + 'static {
     fn evict(&self, name: &LockName, id: ClaimId) -> impl Future<Output = Result<bool>> + Send;
 
     /// Notes that somebody asks for a claim to be released, so that `keep` reports it ([`Kept::asked`]); `false` if it is known
-    /// not to be there. A style that cannot carry it says so in its abilities, and refuses.
+    /// not to be there. Where holders listen to messages it is one as well ([`Lifeline::ask_one`]). A style that cannot carry it
+    /// says so in its abilities, and refuses.
     fn ask(&self, _name: &LockName, _id: ClaimId) -> impl Future<Output = Result<bool>> + Send {
         std::future::ready(Err(self.abilities().cannot_ask()))
     }

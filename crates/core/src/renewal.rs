@@ -247,8 +247,8 @@ impl Rounds {
                 // the last of a claim that nobody here trusts any longer.
                 life.confirmed(as_of, ttl.max(life.claim.ttl));
                 life.confirm(change);
-                if asked.contains(&life.claim.id) && life.ask() {
-                    self.telemetry.asked(&life.claim);
+                if asked.contains(&life.claim.id) {
+                    life.ask();
                 }
             }
         }

@@ -25,6 +25,11 @@ pub(crate) fn claiming(claim: &Claim) -> tracing::Span {
     tracing::debug_span!("acquire", lock = %claim.name, claim = %claim.id)
 }
 
+/// Somebody asks for a claim to be released.
+pub(crate) fn asked(claim: &Claim) {
+    tracing::info!(lock = %claim.name, claim = %claim.id, "release requested");
+}
+
 impl Telemetry {
     /// A keeper starts. The label `lock` is for few locks: each of them is a series of its own.
     pub(crate) fn starting(abilities: &Abilities, labels_locks: bool) -> Self {
@@ -103,11 +108,6 @@ impl Telemetry {
     pub(crate) fn renewal_failed(&self, claims: usize, error: &dyn Display) {
         tracing::warn!(claims, %error, "renewal failed; trying again");
         self.0.count(Metric::RenewalFailures, None);
-    }
-
-    /// Somebody asks for a claim to be released.
-    pub(crate) fn asked(&self, claim: &Claim) {
-        tracing::info!(lock = %claim.name, claim = %claim.id, "release requested");
     }
 
     /// A hold was lost, or its lease ended.

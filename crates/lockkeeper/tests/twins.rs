@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const ASYNC: &[&str] = &[
     include_str!("../../core/src/keeper.rs"),
     include_str!("../../core/src/acquire.rs"),
+    include_str!("../../core/src/attach.rs"),
     include_str!("../../core/src/mutex.rs"),
     include_str!("../../core/src/rwlock.rs"),
     include_str!("../../core/src/semaphore.rs"),

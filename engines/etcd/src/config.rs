@@ -24,6 +24,8 @@ pub(crate) struct Config {
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) login: Option<Login>,
     pub(crate) times: Times,
+    /// Stands in front of every key.
+    pub(crate) prefix: String,
 }
 
 /// A user of etcd's own access control.
@@ -85,6 +87,8 @@ impl Config {
         }
         let tls = take_tls(&mut address)?;
         let login = take_login(&mut address)?;
+        let prefix = address.take("prefix").unwrap_or_default();
+        crate::prefix::check(&prefix)?;
         address.finish()?;
         if address.hosts.is_empty() {
             return Err(Error::invalid("name at least one etcd server: etcd://HOST:PORT,HOST:PORT"));
@@ -93,7 +97,7 @@ impl Config {
             endpoint(&host.with_port(DEFAULT_PORT), tls.clone(), times.request)
                 .map_err(|error| Error::permanent("etcd", "prepare the connection", error))
         });
-        Ok(Self { endpoints: endpoints.collect::<Result<_>>()?, login, times })
+        Ok(Self { endpoints: endpoints.collect::<Result<_>>()?, login, times, prefix })
     }
 }
 
@@ -170,12 +174,17 @@ mod tests {
             ("etcd://h?ca=/no/such/file", "cannot read"),
             ("etcd://h?style=plain", "queue"),
             ("etcd://h?stile=plain", "no parameter"),
+            ("etcd://h?prefix=//", "such as '/'"),
+            ("etcd://h?prefix=/a//b", "such as '/'"),
         ] {
             let error = config(url, ttl).unwrap_err().to_string();
             assert!(error.contains(why), "{url}: {error}");
         }
         let error = config("etcd://h", Duration::from_secs(1)).unwrap_err().to_string();
         assert!(error.contains("whole seconds") && error.contains("2s"), "{error}");
+        for prefix in ["", "/", "/locks/", "locks/", "a/b-"] {
+            assert_eq!(config(&format!("etcd://h?prefix={prefix}"), ttl).unwrap().prefix, prefix);
+        }
         let config = config("etcd://ann:secret@h1,h2:99?tls", ttl).unwrap();
         assert_eq!(config.endpoints[1].uri().to_string(), "https://h2:99/");
         assert!(!format!("{config:?}").contains("secret"));

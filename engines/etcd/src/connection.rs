@@ -51,7 +51,7 @@ type LoginToken = MetadataValue<Ascii>;
 
 impl Members {
     pub(crate) fn new(config: Config) -> Self {
-        let Config { endpoints, login, times } = config;
+        let Config { endpoints, login, times, .. } = config;
         let (preferred, token) = (AtomicUsize::new(0), Mutex::new(None));
         Self { endpoints, preferred, limit: times.request, busy_limit: times.ttl / 2, login, token }
     }

@@ -16,6 +16,7 @@ mod keys;
 mod lease;
 mod leases;
 mod look;
+mod prefix;
 mod queue;
 mod requests;
 mod turns;
@@ -45,6 +46,11 @@ pub const STYLES: &[Abilities] = &[Abilities::new("etcd", "queue", "etcd://host1
 /// [`Error::Invalid`](lockkeeper_core::Error::Invalid) for a bad address or a TTL of less than 2 s,
 /// [`Error::Engine`](lockkeeper_core::Error::Engine) when no member replies or the login is refused.
 pub async fn connect(address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
-    let config = config::Config::new(address, ttl)?;
-    Ok(Arc::new(QueueEngine(queue::Etcd::connect(config).await?)))
+    let mut config = config::Config::new(address, ttl)?;
+    let prefix = std::mem::take(&mut config.prefix);
+    let queue = queue::Etcd::connect(config).await?;
+    if prefix.is_empty() {
+        return Ok(Arc::new(QueueEngine(queue)));
+    }
+    Ok(Arc::new(QueueEngine(prefix::Prefixed { prefix, queue })))
 }

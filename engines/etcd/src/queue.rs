@@ -14,7 +14,7 @@ use crate::lease::Lease;
 use crate::leases::Leases;
 use crate::look;
 use crate::requests::{Client, Reply};
-use crate::turns::Turns;
+use crate::turns::{Turn, Turns};
 use crate::value::{self, Times, Value};
 use crate::wake::{self, Watches};
 use futures_util::future::join_all;
@@ -99,6 +99,11 @@ impl Etcd {
             runtime.spawn(drop_the_neglected(Arc::clone(&parts))),
         ];
         Ok(Self { parts, tasks: Mutex::new(tasks) })
+    }
+
+    /// Resolves when the claim may join.
+    pub(crate) async fn next_turn(&self, claim: &Claim) -> Result<Turn> {
+        self.parts.turns.next(claim).await
     }
 
     /// Ends the background tasks; says whether this call was the first.
@@ -365,7 +370,7 @@ impl Queue for Etcd {
     }
 
     async fn turn(&self, claim: &Claim) -> Result<impl Send> {
-        self.parts.turns.next(claim).await
+        self.next_turn(claim).await
     }
 
     async fn join(&self, claim: &Claim) -> Result<Joined> {

@@ -17,7 +17,7 @@ fn main() -> ExitCode {
         let again = Arc::clone(&cluster);
         // An election takes one to two seconds, and as long again whenever the two who are left vote for themselves.
         // It must not cost the locks, so a TTL leaves room for several.
-        let subject = Subject::at(cluster.url()).short_ttl(lockkeeper::DEFAULT_TTL);
+        let subject = Subject::at(cluster.url()).short_ttl(lockkeeper::DEFAULT_TTL).fails_over();
         subject.restart(move || restart_in_turn(&again, &one_at_a_time)).keep(cluster)
     })
 }

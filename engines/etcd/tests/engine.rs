@@ -2,6 +2,8 @@
 
 #[path = "engine/access.rs"]
 mod access;
+#[path = "../../../crates/conformance/cases/authorities.rs"]
+mod authorities;
 #[path = "engine/common.rs"]
 mod common;
 #[path = "engine/connections.rs"]

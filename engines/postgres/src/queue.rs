@@ -36,7 +36,7 @@ pub(crate) const STATEMENTS: &[&str] = &[
     include_str!("sql/queue_list.sql"),
     "SELECT lockkeeper_clean(interval '1 day')",
     "UPDATE lockkeeper_claims SET asked = true \
-     WHERE name = $1::text AND id = $2::text AND expires_at > clock_timestamp() RETURNING id",
+     WHERE name = $1::text AND id = $2::text AND expires_at > clock_timestamp() RETURNING pg_notify(channel, '?' || id)",
 ];
 const JOIN: usize = 0;
 const JOIN_MANY: usize = 1;

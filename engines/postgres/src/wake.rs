@@ -15,7 +15,7 @@ const CLEAN_EVERY: Duration = Duration::from_secs(3600);
 
 /// Passes notifications to the waiters they are for, and reconnects when the connection is lost. `ID AHEAD` is all that a
 /// notification contains, and all that a waiter needs to know that it holds; or `-ID` of a claim that has expired by the
-/// server's clock, and is lost at that moment.
+/// server's clock, and is lost at that moment; or `?ID` of a claim that somebody asks for.
 pub(crate) async fn listen(
     mut messages: UnboundedReceiver<Message>,
     connections: Arc<Connections<QueueConnection>>,
@@ -27,6 +27,10 @@ pub(crate) async fn listen(
             Message::Notification(note) => {
                 if let Some(Ok(id)) = note.payload().strip_prefix('-').map(str::parse) {
                     claims.end_one(id);
+                    continue;
+                }
+                if let Some(Ok(id)) = note.payload().strip_prefix('?').map(str::parse) {
+                    claims.ask_one(id);
                     continue;
                 }
                 let parsed = note

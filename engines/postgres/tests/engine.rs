@@ -1,5 +1,7 @@
 //! What the engine promises beyond the suite, on real servers.
 
+#[path = "../../../crates/conformance/cases/authorities.rs"]
+mod authorities;
 #[path = "../../../crates/conformance/cases/runtimes.rs"]
 mod cases;
 #[path = "../../../crates/conformance/cases/leaving.rs"]

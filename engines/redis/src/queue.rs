@@ -57,9 +57,13 @@ impl RedisQueue {
     }
 }
 
-/// Receives a message of the keeper's channel: the id of a claim that holds now, or `-` and the id of one that the server has
-/// removed, because it was evicted or has expired by the server's clock.
+/// Receives a message of the keeper's channel: the id of a claim that holds now, `-` and the id of one that the server has
+/// removed, because it was evicted or has expired by the server's clock, or `?` and the id of one that is to be released.
 fn receive(waiters: &Waiters, claims: &Lifeline, message: &str) {
+    if let Some(asked) = message.strip_prefix('?') {
+        asked.parse().into_iter().for_each(|id| claims.ask_one(id));
+        return;
+    }
     let (id, news) = match message.strip_prefix('-') {
         Some(id) => (id, WaitState::Gone),
         None => (message, WaitState::Holds),

@@ -40,6 +40,7 @@ fn failing_over(style: &str) -> Subject {
     let again = Arc::clone(&sentinel);
     Subject::at(format!("{}?style={style}", sentinel.url()))
         .short_ttl(SHORT_TTL)
+        .fails_over()
         .restart(move || fail_over(&again, &turn))
         .keep(sentinel)
 }

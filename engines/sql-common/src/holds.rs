@@ -3,6 +3,7 @@
 //! A server's session locks are re-entrant per connection, so two claims of one process on one connection
 //! would both win. Here only one claim of a process at a time gets as far as the server.
 
+use crate::sessions::Connection;
 use lockkeeper_core::engine::{Claim, ClaimId, Clock, LockName, Moment};
 use lockkeeper_core::{Holder, Token};
 use std::collections::{HashMap, hash_map};
@@ -203,11 +204,6 @@ impl<C> Holds<C> {
         find(&mut self.entries(), name, id).is_some()
     }
 
-    /// Notes that somebody asks for a hold to be released; `false` if it is not here.
-    pub fn ask(&self, name: &LockName, id: ClaimId) -> bool {
-        find(&mut self.entries(), name, id).map(|hold| hold.asked = true).is_some()
-    }
-
     /// Whether somebody asks for this claim's hold to be released.
     pub fn is_asked(&self, claim: &Claim) -> bool {
         find(&mut self.entries(), &claim.name, claim.id).is_some_and(|hold| hold.asked)
@@ -258,6 +254,24 @@ impl<C> Holds<C> {
         let entries = self.entries();
         let holds = entries.iter().filter_map(|(name, entry)| Some((name.clone(), entry.hold.clone()?)));
         holds.collect()
+    }
+}
+
+impl<C: Connection> Holds<C> {
+    /// Notes that somebody asks for a hold to be released, which its owner learns at once; `false` if it is not here.
+    pub fn ask(&self, name: &LockName, id: ClaimId) -> bool {
+        let connection = match find(&mut self.entries(), name, id) {
+            Some(hold) => {
+                // The renewals say it as well: the guard may not be made yet.
+                hold.asked = true;
+                hold.connection.clone()
+            }
+            None => return false,
+        };
+        if let Some(connection) = connection {
+            connection.lifeline().ask_one(id);
+        }
+        true
     }
 }
 

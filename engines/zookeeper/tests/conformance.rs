@@ -65,7 +65,8 @@ impl SharedEnsemble {
                 started
             })
         };
-        Subject::at(format!("{}?style={style}", ensemble.url())).short_ttl(SHORT_TTL_ENSEMBLE).keep(ensemble)
+        let subject = Subject::at(format!("{}?style={style}", ensemble.url()));
+        subject.short_ttl(SHORT_TTL_ENSEMBLE).fails_over().keep(ensemble)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The ZooKeeper engine on real servers.
 
+#[path = "../../../crates/conformance/cases/authorities.rs"]
+mod authorities;
 #[path = "engine/common.rs"]
 mod common;
 #[path = "engine/data.rs"]

@@ -3,7 +3,8 @@
 use crate::arguments::EngineOptions;
 use crate::commands::{run::Run, watch};
 use crate::complete;
-use crate::exit::{self, Failure, Outcome, SUCCESS, UNAVAILABLE};
+use crate::exit::{self, Failure, Outcome, SUCCESS};
+use crate::json;
 use crate::output::{self, Reader, reader_is_gone, warn};
 use crate::signals::Signals;
 use crate::supervise::{OnAsk, OnLost};
@@ -128,10 +129,7 @@ impl Elect {
     fn line(&self, leader: Option<ClaimView>) -> Result<String, Failure> {
         let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         if self.json {
-            let change = Change { time, name: &self.name, leader };
-            let text = serde_json::to_string(&change)
-                .map_err(|error| Failure::new(UNAVAILABLE, format!("could not write JSON: {error}")))?;
-            return Ok(text + "\n");
+            return json::line(&Change { time, name: &self.name, leader });
         }
         let line = match leader {
             Some(leader) => {

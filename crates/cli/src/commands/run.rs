@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 const EXAMPLES: &str = "\
 Examples:
   lockkeeper run backup -- pg_dump shop -f shop.sql      wait for 'backup', then run
-  lockkeeper run --no-wait nightly -- ./nightly.sh       skip it (75) if another one runs
+  lockkeeper run --once-per 1h nightly -- ./nightly.sh   at most once in an hour, on all machines (75)
+  lockkeeper run --no-wait sync -- ./sync.sh             skip it (75) while another one runs
   lockkeeper run --wait 30s migrate -- ./migrate up      wait up to 30 seconds (75)
   lockkeeper run --permits 1/4 gpu -- ./train            at most four at a time
   lockkeeper run --read stock -- ./report                share it with other readers
   lockkeeper run from to -- ./transfer                   both or none, never a deadlock
-  lockkeeper run --once-per 5m report -- ./report        at most once in five minutes, on all machines
 
 The command has the lock's name in LOCKKEEPER_LOCK and the fencing token, which grows with every
 grant, in LOCKKEEPER_TOKEN; of several locks, separated by commas.";

@@ -1,5 +1,9 @@
 //! `lockkeeper watch`: the locks in use, live.
 
+mod changes;
+
+pub(crate) use changes::describe;
+
 use crate::arguments::EngineOptions;
 use crate::commands::ls;
 use crate::complete;
@@ -8,19 +12,20 @@ use crate::location;
 use crate::output::{self, Reader, reader_is_gone, warn};
 use crate::signals::Signals;
 use crate::table::{cut, printable, width};
+use changes::Seen;
 use clap::Args;
 use clap_complete::ArgValueCompleter;
-use lockkeeper::{ClaimView, LockView, Standing, deadlocks};
+use lockkeeper::LockView;
 use lockkeeper_core::engine::parse_duration;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
   lockkeeper watch                       a table that stays up to date, in a terminal
-  lockkeeper watch orders/ | tee log     a line for every change, in a pipe";
+  lockkeeper watch orders/ | tee log     a line for every change, in a pipe
+  lockkeeper watch --json | jq .event    an object for every change";
 
 /// Clears the screen from the top left corner on.
 const CLEAR: &str = "\x1b[H\x1b[J";
@@ -39,6 +44,10 @@ pub(crate) struct Watch {
     /// How often to look
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "500ms")]
     every: Duration,
+
+    /// Print an object for every change, one on each line
+    #[arg(long)]
+    json: bool,
 }
 
 impl Watch {
@@ -47,7 +56,8 @@ impl Watch {
         let keeper = options.connect(None).await?;
         let place = location::describe(options, &keeper)?;
         let mut signals = Signals::ending()?;
-        let screen = std::io::stdout().is_terminal().then(Screen::enter).transpose()?;
+        let is_table = std::io::stdout().is_terminal() && !self.json;
+        let screen = is_table.then(Screen::enter).transpose()?;
         let mut seen = Seen::default();
         loop {
             let locks = tokio::select! {
@@ -57,7 +67,7 @@ impl Watch {
             };
             let text = match locks {
                 Ok(locks) if screen.is_some() => picture(locks, &place),
-                Ok(locks) => seen.changes(&locks),
+                Ok(locks) => seen.changes(&locks, self.json)?,
                 Err(error) if !error.is_temporary() => return Err(error.into()),
                 Err(error) if screen.is_some() => format!("{CLEAR}{}\n", printable(&error.to_string())),
                 Err(error) => {
@@ -128,55 +138,4 @@ fn picture(mut locks: Vec<LockView>, place: &str) -> String {
 fn height() -> usize {
     let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok();
     size.map(|size| usize::from(size.ws_row)).filter(|rows| *rows > 0).unwrap_or(24)
-}
-
-/// What was seen at the last look.
-#[derive(Default)]
-struct Seen {
-    /// Of each claim the lock, whether it held, and whose it is.
-    claims: BTreeMap<String, (String, Standing, String)>,
-    deadlocks: BTreeSet<String>,
-}
-
-impl Seen {
-    /// A line for every claim that came, was granted or left since the last look, and for every new deadlock.
-    fn changes(&mut self, locks: &[LockView]) -> String {
-        let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-        let mut lines = String::new();
-        let mut line = |event: &str, rest: &str| {
-            lines += &printable(&format!("{now} {event} {rest}"));
-            lines.push('\n');
-        };
-        let claims = || locks.iter().flat_map(|lock| lock.claims.iter().map(move |claim| (lock, claim)));
-        let present: BTreeMap<_, _> = claims()
-            .map(|(lock, claim)| (claim.id.clone(), (lock.name.clone(), claim.standing, describe(claim))))
-            .collect();
-        for (id, (lock, _, who)) in self.claims.iter().filter(|(id, _)| !present.contains_key(*id)) {
-            line("left", &format!("{lock} {who} claim={id}"));
-        }
-        for (lock, claim) in claims() {
-            let before = self.claims.get(&claim.id).map(|(_, standing, _)| *standing);
-            if before != Some(claim.standing) {
-                let token = claim.token.map_or_else(String::new, |token| format!(" token={token}"));
-                let rest = format!("{} {} claim={}{token}", lock.name, describe(claim), claim.id);
-                line(&claim.standing.to_string(), &rest);
-            }
-        }
-        let circles: BTreeSet<String> = deadlocks(locks)
-            .iter()
-            .map(|circle| circle.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
-            .collect();
-        circles.difference(&self.deadlocks).for_each(|circle| line("deadlock?", circle));
-        *self = Self { claims: present, deadlocks: circles };
-        lines
-    }
-}
-
-/// The holder of a claim, as words of a line.
-pub(crate) fn describe(claim: &ClaimView) -> String {
-    if claim.foreign {
-        return format!("who={:?} client=another", claim.holder.text);
-    }
-    let run = claim.holder.run().map_or_else(String::new, |run| format!(" run={run}"));
-    format!("who={:?} host={} pid={}{run}", claim.holder.text, claim.holder.machine(), claim.holder.pid)
 }

@@ -1,8 +1,11 @@
 //! To ask a holder before force: it is told, and it decides.
 
 use crate::bench::{Bench, PATIENCE, soon, soon_held};
-use lockkeeper::{ClaimView, State};
+use lockkeeper::{Abilities, ClaimView, State};
 use std::time::Duration;
+
+/// How long an operator waits for one request.
+const PAUSE: Duration = Duration::from_secs(2);
 
 async fn holder(bench: &Bench, name: &str) -> ClaimView {
     let keeper = bench.keeper().await;
@@ -28,6 +31,37 @@ pub(super) async fn an_asked_holder_is_told_and_lets_go(bench: Bench) {
     assert!(!again.is_release_requested(), "a later hold is not asked for");
     again.release().await.expect("a release");
     other.release().await.expect("a release");
+}
+
+/// The styles in which a request to release is a message to the keeper that holds.
+const BY_MESSAGE: &[(&str, &str)] =
+    &[("redis", "queue"), ("postgres", "queue"), ("postgres", "session"), ("postgres", "advisory")];
+
+/// Behind a pooler the same style has no messages.
+pub(super) fn is_a_message(abilities: &Abilities) -> bool {
+    abilities.push && BY_MESSAGE.contains(&(abilities.engine, abilities.style))
+}
+
+pub(super) async fn a_message_tells_the_holder_long_before_it_renews(bench: Bench) {
+    let (owner, operator) = (bench.keeper_with(bench.long_ttl()).await, bench.keeper().await);
+    let guard = soon_held(owner.mutex("soon").lock()).await;
+    let claim = holder(&bench, "soon").await.id;
+    let renews_in = owner.ttl() / 3;
+    // Each request is a message: where servers fail, one may get lost.
+    let asking = async {
+        while !guard.is_release_requested() {
+            operator.ask("soon", &claim, PAUSE).await.expect("an answer");
+        }
+    };
+    let told = async {
+        tokio::select! {
+            () = guard.release_requested() => {}
+            () = asking => {}
+        }
+    };
+    assert!(tokio::time::timeout(renews_in / 2, told).await.is_ok(), "the holder heard nothing of it");
+    assert_eq!(guard.state(), State::Held, "it holds until it lets go");
+    guard.release().await.expect("a release");
 }
 
 pub(super) async fn a_holder_that_goes_on_keeps_its_lock(bench: Bench) {

@@ -1,6 +1,6 @@
 //! A server that goes away while a wait is under way: silence has a limit, and says what it is.
 
-use crate::bench::{Bench, PATIENCE, answer, soon, soon_held};
+use crate::bench::{Bench, PATIENCE, soon, soon_held};
 use lockkeeper::{Connect, Error, Guard, Keeper, Result};
 use lockkeeper_testkit::Proxy;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -62,7 +62,7 @@ pub(super) async fn a_wait_learns_that_the_server_is_away_and_outlives_a_short_a
     let mut keepers = Vec::new();
     for limit in [OUTAGE_LIMIT, PATIENCE, PATIENCE] {
         let keeper = network.keeper(&bench, limit).await;
-        assert!(answer(async || keeper.mutex("away").try_lock().await).await.is_none(), "it is held");
+        assert!(bench.answer(async || keeper.mutex("away").try_lock().await).await.is_none(), "it is held");
         keepers.push(keeper);
     }
     let [unlimited, limited, outliving]: [Keeper; 3] = keepers.try_into().expect("three");

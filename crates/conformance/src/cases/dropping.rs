@@ -1,6 +1,6 @@
 //! Whatever is dropped, whenever: nothing is left behind, and the next one gets the lock.
 
-use crate::bench::{Bench, answer, is_free, soon_held};
+use crate::bench::{Bench, is_free, soon_held};
 use lockkeeper::{Error, Guard, Result, State};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -88,7 +88,7 @@ pub(super) async fn a_guard_outlives_its_keeper_handle(bench: Bench) {
     let guard = soon_held(keeper.mutex("orphan").lock()).await;
     drop(keeper);
     let other = bench.keeper_with(bench.long_ttl()).await;
-    let waited = answer(async || other.mutex("orphan").lock_within(ttl * 2).await).await;
+    let waited = bench.answer(async || other.mutex("orphan").lock_within(ttl * 2).await).await;
     assert!(waited.is_none(), "it is still renewed");
     assert_ne!(guard.state(), State::Lost, "in doubt perhaps, where servers fail, but ours");
     drop(guard);

@@ -1,6 +1,6 @@
 //! Candidates, and those who only want to know who leads.
 
-use crate::bench::{Bench, answer, soon, soon_held};
+use crate::bench::{Bench, soon, soon_held};
 use lockkeeper::{DEFAULT_TTL, Leaders};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(super) async fn an_observer_sees_every_leader_and_does_not_queue(bench: Benc
     assert!(soon("a look", leaders.changed()).await.expect("a look").is_none(), "nobody yet");
     let first = soon_held(one.campaign()).await;
     assert!(two.try_campaign().await.expect("an answer").is_none());
-    assert!(answer(async || two.campaign_within(Duration::from_millis(50)).await).await.is_none());
+    assert!(bench.answer(async || two.campaign_within(Duration::from_millis(50)).await).await.is_none());
     let token = first.token().expect("a token").0;
     assert_eq!(next_leader(&mut leaders).await, ("one".to_owned(), Some(token)));
     let lock = observer.look("lead").await.expect("a look").expect("in use");

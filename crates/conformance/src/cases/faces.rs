@@ -1,7 +1,7 @@
 //! Multi-locks, conditions, elections: what is built on the same claims.
 
 use super::loss::evict_holder;
-use crate::bench::{Bench, answer, is_free, soon, soon_held};
+use crate::bench::{Bench, is_free, soon, soon_held};
 use lockkeeper::{Guard, MultiLock, State, Wanted};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub(super) async fn several_locks_are_had_all_or_none(bench: Bench) {
     let blocker = soon_held(keeper.mutex("c").lock()).await;
     assert!(keeper.all(["a", "b", "c"]).try_lock().await.expect("an answer").is_none());
     let several = keeper.all(["c", "b", "a"]);
-    assert!(answer(async || several.lock_within(Duration::from_millis(50)).await).await.is_none());
+    assert!(bench.answer(async || several.lock_within(Duration::from_millis(50)).await).await.is_none());
     for free in ["a", "b"] {
         assert!(
             keeper.mutex(free).try_lock().await.expect("an answer").is_some(),
@@ -115,11 +115,12 @@ pub(super) async fn a_condition_wakes_everybody(bench: Bench) {
 pub(super) async fn a_condition_gives_up_in_time(bench: Bench) {
     let keeper = bench.keeper().await;
     let mutex = keeper.mutex("basket");
-    let (guard, notified) = answer(async || {
-        let guard = soon_held(mutex.lock()).await;
-        keeper.condition("never").wait_within(&mutex, guard, Duration::from_millis(50)).await
-    })
-    .await;
+    let (guard, notified) = bench
+        .answer(async || {
+            let guard = soon_held(mutex.lock()).await;
+            keeper.condition("never").wait_within(&mutex, guard, Duration::from_millis(50)).await
+        })
+        .await;
     assert!(!notified);
     guard.release().await.expect("it holds the mutex again");
     bench

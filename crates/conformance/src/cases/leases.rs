@@ -1,6 +1,6 @@
 //! Renewal, fixed leases, and what keeps running while the user's executor does not.
 
-use crate::bench::{Bench, PATIENCE, answer, is_free, soon, soon_held};
+use crate::bench::{Bench, PATIENCE, is_free, soon, soon_held};
 use lockkeeper::{Error, LostReason, State};
 use lockkeeper_core::engine::Clock;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(super) async fn a_hold_outlives_many_ttls(bench: Bench) {
     let keeper = bench.keeper_with(bench.short_ttl()).await;
     let guard = soon_held(keeper.mutex("renewed").lock()).await;
     let other = bench.keeper_with(bench.short_ttl()).await;
-    let waited = answer(async || other.mutex("renewed").lock_within(keeper.ttl() * 3).await).await;
+    let waited = bench.answer(async || other.mutex("renewed").lock_within(keeper.ttl() * 3).await).await;
     assert!(waited.is_none(), "the hold is renewed");
     assert_ne!(guard.state(), State::Lost, "in doubt perhaps, where servers fail, but ours");
     guard.release().await.expect("it was held all the time");

@@ -1,8 +1,10 @@
 //! Losing a lock: the signal comes before anybody else can hold it, and the loser harms nobody.
 
 use crate::bench::{Bench, soon, soon_held};
+use crate::events::Events;
 use lockkeeper::{Error, Keeper, State};
 use lockkeeper_core::engine::Clock;
+use tracing::instrument::WithSubscriber as _;
 
 /// Evicts the holder of a lock. Another keeper's hold may be shown a moment after its grant only.
 pub(super) async fn evict_holder(bench: &Bench, keeper: &Keeper, name: &str) {
@@ -114,24 +116,33 @@ pub(super) async fn work_under_protection_is_cancelled_on_loss(bench: Bench) {
     assert!(matches!(work, Err(Error::Lost { .. })));
 }
 
-/// A waiter never held, so it loses nothing: it joins again, at the back.
+/// A waiter never held, so it loses nothing: it joins again, at the back, and says so.
 pub(super) async fn an_evicted_waiter_joins_again(bench: Bench) {
     let keeper = bench.keeper_with(bench.short_ttl()).await;
     let holder = soon_held(keeper.mutex("queue").lock()).await;
-    let waiter = tokio::spawn({
-        let keeper = keeper.clone();
-        async move { keeper.mutex("queue").lock().await }
-    });
-    bench.until_waiting(&keeper, "queue", 1).await;
-    let lock = bench.look(&keeper, "queue").await.expect("the lock is in use");
-    let id = lock.waiters().next().expect("a waiter").id.clone();
-    assert!(keeper.evict("queue", &id).await.expect("an answer"));
-    let is_back = async || {
+    let (events, mut waiters) = (Events::default(), Vec::new());
+    for waiting in 1..=2 {
+        let mutex = keeper.mutex("queue");
+        let wait = async move { mutex.lock().await };
+        waiters.push(tokio::spawn(wait.with_subscriber(events.clone())));
+        bench.until_waiting(&keeper, "queue", waiting).await;
+    }
+    let ids = async || {
         let lock = bench.look(&keeper, "queue").await.expect("the lock is in use");
-        lock.waiters().any(|waiter| waiter.id != id)
+        lock.waiters().map(|waiter| waiter.id.clone()).collect::<Vec<_>>()
+    };
+    let [evicted, next]: [String; 2] = ids().await.try_into().expect("two waiters");
+    assert!(keeper.evict("queue", &evicted).await.expect("an answer"));
+    let is_back = async || {
+        let now = ids().await;
+        now.len() == 2 && !now.contains(&evicted)
     };
     bench.until("the waiter is back with another claim", is_back).await;
+    assert_eq!(ids().await[0], next, "who was behind it is ahead of it now");
+    assert!(events.contain("joining again at the back of the queue"), "an event says so");
     holder.release().await.expect("the holder is not touched");
-    let granted = soon("the waiter's turn", waiter).await.expect("no panic").expect("a grant");
-    granted.release().await.expect("a release");
+    for waiter in waiters.into_iter().rev() {
+        let granted = soon("the waiter's turn", waiter).await.expect("no panic").expect("a grant");
+        granted.release().await.expect("a release");
+    }
 }

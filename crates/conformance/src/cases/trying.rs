@@ -1,6 +1,6 @@
 //! Not waiting, and waiting for a limited time.
 
-use crate::bench::{Bench, PATIENCE, answer, soon, soon_held};
+use crate::bench::{Bench, PATIENCE, soon, soon_held};
 use crate::events::Events;
 use std::time::Duration;
 use tracing::instrument::WithSubscriber as _;
@@ -36,7 +36,8 @@ pub(super) async fn a_try_leaves_nothing_behind(bench: Bench) {
 pub(super) async fn a_timed_wait_ends_without_the_lock(bench: Bench) {
     let (holder, other, third) = (bench.keeper().await, bench.keeper().await, bench.keeper().await);
     let guard = soon_held(holder.mutex("timed").lock()).await;
-    let waited = answer(async || other.mutex("timed").lock_within(Duration::from_millis(50)).await).await;
+    let waited =
+        bench.answer(async || other.mutex("timed").lock_within(Duration::from_millis(50)).await).await;
     assert!(waited.is_none());
     guard.release().await.expect("a release");
     let guard = third.mutex("timed").try_lock().await.expect("an answer");
@@ -61,7 +62,7 @@ pub(super) async fn a_task_that_waits_for_itself_is_told(bench: Bench) {
     let guard = soon_held(keeper.mutex("own").lock()).await;
     let told = async |keeper: &lockkeeper::Keeper, limit: Option<Duration>| {
         let (events, mutex) = (Events::default(), keeper.mutex("own"));
-        let got = answer(async || match limit {
+        let got = bench.answer(async || match limit {
             Some(limit) => mutex.lock_within(limit).with_subscriber(events.clone()).await,
             None => mutex.try_lock().with_subscriber(events.clone()).await,
         });

@@ -88,6 +88,14 @@ impl Lifeline {
         }
     }
 
+    /// Somebody asks for this claim to be released: its owner learns of it at this moment, if it is tied.
+    pub fn ask_one(&self, id: ClaimId) {
+        let life = self.tied().lives.get(&id).and_then(Weak::upgrade);
+        if let Some(life) = life {
+            life.ask();
+        }
+    }
+
     /// Whether it has ended.
     pub fn has_ended(&self) -> bool {
         self.line.ended.load(SeqCst)

@@ -1,5 +1,6 @@
 //! Encryption, and etcd's own users.
 
+use crate::authorities::are_trusted;
 use crate::common::{address, soon, until_waiting};
 use crate::passwords::a_hold_survives_a_new_password;
 use lockkeeper::{Connect, Keeper};
@@ -113,4 +114,15 @@ async fn a_hold_survives_a_change_of_the_password() {
         server.servers()[0].restart();
     })
     .await;
+}
+
+/// The authorities of the system are those of every engine; here the environment names them.
+#[test]
+fn the_authorities_of_the_system_are_trusted() {
+    are_trusted("access::the_authorities_of_the_system_are_trusted", || {
+        let server = Etcd::start_tls();
+        let urls = vec![server.url()];
+        let authority = server.ca();
+        (server, authority, urls)
+    });
 }

@@ -1,9 +1,10 @@
 //! Side by side with `etcdctl lock`, which is Go's concurrency.Mutex, and with the server's lock service.
 
-use crate::common::{address, all_done, keeper, look, server, soon, until_waiting};
+use crate::common::{address, all_done, keeper, keeper_at, look, server, soon, until_waiting};
 use lockkeeper::{Demand, Keeper};
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStdout, Command};
@@ -124,6 +125,58 @@ async fn a_name_that_ends_with_a_slash_there_is_ours_without_it() {
     guard.release().await.unwrap();
     theirs.key().await;
     theirs.release().await;
+}
+
+/// Much code for etcd begins its names with a slash; a prefix puts it in front of ours.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_begins_with_a_slash_there_is_ours_behind_a_prefix() {
+    let keeper = keeper_at(&format!("{}?prefix=/", server().url()), Duration::from_secs(2)).await;
+    let (bare, name) = (crate::common::keeper().await, "interop-prefix/a");
+    for theirs in ["/interop-prefix/a", "/interop-prefix/a/"] {
+        let mut first = OtherClient::lock(theirs);
+        assert!(first.key().await.starts_with(theirs));
+        assert!(keeper.mutex(name).try_lock().await.unwrap().is_none(), "they hold it");
+        let waiting = wait_for(&keeper, name, Demand::Exclusive);
+        until_waiting(&keeper, name, 1).await;
+        let lock = look(&keeper, name).await.expect("it is in use, by the name without the prefix");
+        assert!(lock.claims[0].foreign && !lock.claims[1].foreign, "{lock:?}");
+        assert!(
+            bare.mutex(name).try_lock().await.unwrap().is_some(),
+            "without the prefix it is another lock"
+        );
+        first.release().await;
+        let guard = soon("we get the lock", waiting).await.unwrap();
+        let keys = etcdctl(&["get", "--prefix", "--keys-only", "/interop-prefix/a/"]).output().await.unwrap();
+        let keys = String::from_utf8(keys.stdout).unwrap();
+        assert!(keys.starts_with("/interop-prefix/a//x-"), "{keys}");
+        let mut second = OtherClient::lock(theirs);
+        until_waiting(&keeper, name, 1).await;
+        guard.release().await.unwrap();
+        second.key().await;
+        second.release().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_a_prefix_a_lock_does_what_it_does_without() {
+    let url = format!("{}?prefix=/locks/", server().url());
+    let (keeper, other) =
+        (keeper_at(&url, Duration::from_secs(2)).await, keeper_at(&url, Duration::from_secs(2)).await);
+    let guard = keeper.rwlock("a/b").write().await.unwrap();
+    guard.downgrade().await.unwrap();
+    let second = other.rwlock("a/b").read().await.unwrap();
+    assert_eq!(look(&other, "a/b").await.unwrap().holders().count(), 2);
+    assert!(!other.ask("a/b", &guard.claim(), Duration::ZERO).await.unwrap(), "it is still there");
+    soon("the next renewal asks", guard.release_requested()).await;
+    assert!(other.evict("a/b", &guard.claim()).await.unwrap());
+    soon("the loss", guard.lost()).await;
+    second.release().await.unwrap();
+    let permit = keeper.semaphore("p", 2).acquire(1).await.unwrap();
+    let handle = permit.detach(Duration::from_secs(30)).await.unwrap();
+    let attached = other.attach(&handle).await.unwrap();
+    assert_eq!(other.look("p").await.unwrap().unwrap().claims.len(), 1);
+    attached.release().await.unwrap();
+    assert!(keeper.inspect("").await.unwrap().is_empty());
 }
 
 /// A call of the server's own lock service, through its JSON gateway: the reply's body.

@@ -1,6 +1,8 @@
 //! What the engine promises beyond the suite, on real servers.
 
 mod access;
+#[path = "../../../../crates/conformance/cases/authorities.rs"]
+mod authorities;
 mod faults;
 #[path = "../../../../crates/conformance/cases/passwords.rs"]
 mod passwords;

@@ -1,10 +1,10 @@
 //! Connections by TLS: what each `ssl-mode` encrypts, verifies and refuses.
 
+use crate::authorities::are_trusted;
 use lockkeeper_testkit::MariaDb;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
 use std::path::Path;
-use std::process::Command;
 
 async fn demand_tls(server: &MariaDb) {
     let mut admin = Conn::new(Opts::from_url(&server.url()).expect("a URL")).await.expect("a connection");
@@ -77,20 +77,13 @@ async fn without_tls_at_the_server_only_those_connect_that_need_none() {
     }
 }
 
-const INSIDE: &str = "LOCKKEEPER_TEST_AUTHORITY";
-
 /// The authorities of the system are those of every engine; here the environment names them.
 #[test]
 fn the_authorities_of_the_system_are_trusted() {
-    if let Ok(url) = std::env::var(INSIDE) {
-        let connecting = async { lockkeeper::connect(format!("{url}?ssl-mode=VERIFY_IDENTITY")).await };
-        return drop(tokio::runtime::Runtime::new().expect("a runtime").block_on(connecting).expect("trust"));
-    }
-    let server = MariaDb::start_tls();
-    let program = std::env::current_exe().expect("this program");
-    let name = "tls::the_authorities_of_the_system_are_trusted";
-    let mut inside = Command::new(program);
-    inside.args(["--exact", "--nocapture", name]).env("SSL_CERT_FILE", server.ca()).env(INSIDE, server.url());
-    let outcome = inside.status().expect("the test inside");
-    assert!(outcome.success(), "{outcome}");
+    are_trusted("tls::the_authorities_of_the_system_are_trusted", || {
+        let server = MariaDb::start_tls();
+        let urls = vec![format!("{}?ssl-mode=VERIFY_IDENTITY", server.url())];
+        let authority = server.ca();
+        (server, authority, urls)
+    });
 }

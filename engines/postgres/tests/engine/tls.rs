@@ -1,5 +1,6 @@
 //! Connections by TLS: what each `sslmode` encrypts, verifies and refuses.
 
+use crate::authorities::are_trusted;
 use lockkeeper::{Keeper, Result};
 use lockkeeper_testkit::Postgres;
 use std::fs;
@@ -169,24 +170,14 @@ async fn a_server_that_demands_tls_or_a_certificate_gets_it() {
     keeper.mutex("mine").lock().await.expect("a grant").release().await.expect("a release");
 }
 
-const INSIDE: &str = "LOCKKEEPER_TEST_AUTHORITY";
-
 /// The authorities of the system are those of every engine; here the environment names them.
 #[test]
 fn the_authorities_of_the_system_are_trusted() {
-    let runtime = || tokio::runtime::Runtime::new().expect("a runtime");
-    if let Ok(url) = std::env::var(INSIDE) {
-        return runtime().block_on(async {
-            for query in ["sslmode=verify-full", "sslmode=verify-ca", "sslrootcert=system"] {
-                lockkeeper::connect(format!("{url}?{query}")).await.expect(query).close().await;
-            }
-        });
-    }
-    let server = Postgres::start_tls();
-    let program = std::env::current_exe().expect("this program");
-    let name = "tls::the_authorities_of_the_system_are_trusted";
-    let mut inside = Command::new(program);
-    inside.args(["--exact", "--nocapture", name]).env("SSL_CERT_FILE", server.ca()).env(INSIDE, server.url());
-    let outcome = inside.status().expect("the test inside");
-    assert!(outcome.success(), "{outcome}");
+    are_trusted("tls::the_authorities_of_the_system_are_trusted", || {
+        let server = Postgres::start_tls();
+        let queries = ["sslmode=verify-full", "sslmode=verify-ca", "sslrootcert=system"];
+        let urls = queries.map(|query| format!("{}?{query}", server.url())).to_vec();
+        let authority = server.ca();
+        (server, authority, urls)
+    });
 }

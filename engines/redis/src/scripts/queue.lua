@@ -267,12 +267,13 @@ local function keep_all()
   return replies
 end
 
--- Somebody asks for the claim to be released, which its next renewal says.
+-- Somebody asks for the claim to be released: a message says so, and each of its renewals.
 local function ask()
   use(1, redis.call('GET', KEYS[1]))
   local mine = due and redis.call('HGET', queue, id)
   if not mine or mine == LEFT then return 0 end
   redis.call('HSET', queue, 'asked:' .. id, 1)
+  redis.call('PUBLISH', channel_of(mine), '?' .. id)
   return 1
 end
 

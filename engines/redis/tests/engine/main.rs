@@ -1,6 +1,8 @@
 //! The engine on real servers: everything that the conformance suite does not check on every engine.
 
 mod access;
+#[path = "../../../../crates/conformance/cases/authorities.rs"]
+mod authorities;
 mod clocks;
 mod common;
 mod connections;

@@ -270,6 +270,24 @@ async fn a_server_that_forgot_everything_loses_the_lock_at_once() {
 }
 
 #[tokio::test]
+async fn a_waiter_of_a_server_that_forgot_everything_joins_again_and_holds_in_the_end() {
+    let redis = Redis::start();
+    let ttl = Duration::from_secs(3);
+    let holder = try_keeper(&redis.url(), ttl).await.unwrap();
+    let waiter = try_keeper(&redis.url(), ttl).await.unwrap();
+    let guard = holder.mutex("forgotten").lock().await.unwrap();
+    let token = guard.token().unwrap();
+    let waiting = tokio::spawn(async move { waiter.mutex("forgotten").lock().await });
+    until("it waits", async || waiters(&holder, "forgotten").await == 1).await;
+    redis.kill();
+    redis.restart();
+    let granted = soon("the wait goes on until it holds", waiting).await.unwrap().unwrap();
+    soon("the holder learns of its loss", guard.lost()).await;
+    assert!(granted.token().unwrap() > token, "tokens grow across a restart");
+    assert_eq!(granted.state(), State::Held);
+}
+
+#[tokio::test]
 async fn a_replica_is_refused() {
     let master = Redis::start();
     let replica = Redis::start_with(&["--replicaof", "127.0.0.1", &master.port().to_string()]);

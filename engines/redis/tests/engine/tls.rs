@@ -1,5 +1,6 @@
 //! Connections by TLS: the server is verified unless the URL says aloud that it is not to be.
 
+use crate::authorities::are_trusted;
 use lockkeeper_testkit::Redis;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -15,4 +16,15 @@ async fn a_server_is_verified_unless_the_url_says_insecure() {
         keeper.mutex("secret").lock().await.expect(query).release().await.expect(query);
         keeper.close().await;
     }
+}
+
+/// The authorities of the system are those of every engine; here the environment names them.
+#[test]
+fn the_authorities_of_the_system_are_trusted() {
+    are_trusted("tls::the_authorities_of_the_system_are_trusted", || {
+        let server = Redis::start_tls_with(&[]);
+        let urls = vec![server.url()];
+        let authority = server.ca();
+        (server, authority, urls)
+    });
 }

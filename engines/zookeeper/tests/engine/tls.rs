@@ -1,5 +1,6 @@
 //! TLS: a server with a certificate of a private authority is trusted, another is not.
 
+use crate::authorities::are_trusted;
 use crate::common::{LIMIT, connect, unique};
 use lockkeeper_testkit::ZooKeeper;
 use std::process::Command;
@@ -48,4 +49,15 @@ async fn locks_work_over_tls_and_a_strange_authority_is_refused() {
     let url = format!("{}&ca={}", server.url(), strange.path().join("ca.crt").display());
     let refused = connect(&url, TTL).await.unwrap_err();
     assert!(refused.to_string().to_lowercase().contains("certificate"), "{refused}");
+}
+
+/// The authorities of the system are those of every engine; here the environment names them.
+#[test]
+fn the_authorities_of_the_system_are_trusted() {
+    are_trusted("tls::the_authorities_of_the_system_are_trusted", || {
+        let server = ZooKeeper::start_tls();
+        let urls = vec![server.url()];
+        let authority = server.ca();
+        (server, authority, urls)
+    });
 }
