@@ -239,6 +239,15 @@ impl Session {
         self.state().holds.values().cloned().collect()
     }
 
+    /// What it holds, for its client to trust. Law 5: what was granted while the client was away may be given back until a
+    /// connection has fetched it, so no reply tells of it before.
+    pub(crate) fn fetched_holds(&self) -> Vec<Arc<Held>> {
+        let state = self.state();
+        let request_of = |held: &Held| held.key.as_ref().and_then(|key| state.requests.get(key));
+        let is_fetched = |held: &Held| request_of(held).is_none_or(|request| request.is_fetched());
+        state.holds.values().filter(|held| is_fetched(held)).cloned().collect()
+    }
+
     /// Takes out all that it holds, to be released.
     pub(crate) fn take_holds(&self) -> Vec<Arc<Held>> {
         let mut state = self.state();

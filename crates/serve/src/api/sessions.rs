@@ -152,7 +152,7 @@ pub(crate) async fn heartbeat(
     InPath(session): InPath<String>,
 ) -> Result<Json<SessionReply>, Problem> {
     let session = app.session(&caller, &session, arrived)?;
-    let holds = session.holds().iter().map(|held| Hold::of(held, None)).collect();
+    let holds = session.fetched_holds().iter().map(|held| Hold::of(held, None)).collect();
     Ok(Json(SessionReply::of(&session, Some(holds))))
 }
 
