@@ -192,6 +192,33 @@ async fn a_token_does_what_it_may_and_no_more() {
     support::until("the file is read again", async || ops.get("/v1/locks").await.code() == "bad_token").await;
 }
 
+/// An editor empties a file before it writes the new text: nobody is to be refused meanwhile.
+#[tokio::test]
+async fn a_token_file_that_is_empty_or_gone_keeps_the_tokens() {
+    let (directory, known, given) = tokens(&[("a", "look *"), ("b", "look *")]);
+    let path = directory.path().join("tokens");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut settings = Settings::default();
+    settings.tokens = Some(known);
+    let served = Served::with(settings);
+    let [a, b] = [0, 1].map(|at: usize| served.as_caller(&given[at]));
+    let looks_for_more_than_a_second = async || {
+        let began = std::time::Instant::now();
+        while began.elapsed() < Duration::from_millis(2500) {
+            assert_eq!(a.get("/v1/locks").await.status, 200);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    std::fs::write(&path, "").unwrap();
+    looks_for_more_than_a_second().await;
+    std::fs::remove_file(&path).unwrap();
+    looks_for_more_than_a_second().await;
+    // What is written then counts.
+    std::fs::write(&path, text.lines().next().unwrap()).unwrap();
+    support::until("the other is taken out", async || b.get("/v1/locks").await.code() == "bad_token").await;
+    assert_eq!(a.get("/v1/locks").await.status, 200);
+}
+
 #[test]
 fn a_token_file_that_is_wrong_says_where() {
     let directory = tempfile::tempdir().unwrap();
