@@ -307,11 +307,10 @@ impl App {
 
 /// Resolves when a session holds nothing, or has ended, or at this moment.
 async fn drained(session: &Session, by: Moment) {
-    while !session.holds().is_empty() && session.has_ended().is_none() && CLOCK.now() < by {
-        tokio::select! {
-            _ = session.when_ended() => return,
-            () = tokio::time::sleep(Duration::from_millis(50)) => {}
-        }
+    tokio::select! {
+        () = session.when_empty() => {}
+        _ = session.when_ended() => {}
+        () = CLOCK.sleep_until(by) => {}
     }
 }
 
@@ -355,6 +354,22 @@ pub(crate) mod tests {
         let held = held(&app, &session).await;
         session.close();
         assert_eq!(app.add_hold(&held).unwrap_err().code, "ending");
-        assert!(session.holds().is_empty());
+        session.when_empty().await;
+    }
+
+    /// Thousands of sessions drain, and cost nothing until something happens.
+    #[tokio::test]
+    async fn a_session_drains_without_a_poll() {
+        let (app, session) = app_and_session();
+        let held = held(&app, &session).await;
+        app.add_hold(&held).unwrap();
+        held.release().await.unwrap();
+        tokio::time::pause();
+        let began = tokio::time::Instant::now();
+        let mut draining = std::pin::pin!(drained(&session, Moment::NEVER));
+        assert!(futures_util::poll!(draining.as_mut()).is_pending());
+        app.forget_hold(&held);
+        draining.await;
+        assert_eq!(began.elapsed(), Duration::ZERO, "it waited for a timer");
     }
 }
