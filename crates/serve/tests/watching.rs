@@ -2,6 +2,7 @@
 
 mod support;
 
+use axum::http::Method;
 use lockkeeper_conformance::faulty::Faulty;
 use lockkeeper_core::engine::Memory;
 use lockkeeper_serve::{Settings, Tokens, prometheus};
@@ -33,6 +34,41 @@ async fn the_events_of_a_hold_are_what_becomes_of_it() {
     assert_eq!(served.delete(&format!("/v1/holds/{hold}")).await.status, 204);
     events.until("event: released\n").await;
     events.to_end().await;
+}
+
+#[tokio::test]
+async fn long_texts_are_compressed_for_those_who_take_it_and_streams_are_not() {
+    let served = Served::new();
+    let session = served.session("60s").await;
+    let names: Vec<String> = (0..60).map(|at| format!("locks/of/some/length/{at}")).collect();
+    let held = served.post("/v1/holds", json!({"session": session, "names": names})).await;
+    assert_eq!(held.status, 201, "{held:?}");
+    let compressed = |path: &str| {
+        let mut request = served.request(Method::GET, path, None, None);
+        request.headers_mut().insert("accept-encoding", "gzip".parse().unwrap());
+        request
+    };
+    for path in ["/v1/locks", "/openapi.json", "/", "/page/app.js"] {
+        let (plain, short) = (served.get(path).await, served.send(compressed(path)).await);
+        assert_eq!((plain.status, plain.headers.get("content-encoding")), (200, None), "{path}");
+        assert_eq!(
+            (short.status, &short.headers["content-encoding"]),
+            (200, &"gzip".parse().unwrap()),
+            "{path}"
+        );
+        assert_eq!(short.headers["content-type"], plain.headers["content-type"], "{path}");
+        assert!(
+            2 * short.length < plain.length,
+            "{path}: {} bytes, {} compressed",
+            plain.length,
+            short.length
+        );
+    }
+    for path in ["/v1/hold?name=a", "/v1/events"] {
+        let stream = served.open(compressed(path)).await;
+        assert_eq!(stream.headers.get("content-encoding"), None, "{path}");
+    }
+    assert_eq!(served.post("/v1/locks", json!({})).await.code(), "method_not_allowed");
 }
 
 #[tokio::test]
