@@ -26,14 +26,14 @@ async fn the_events_of_a_hold_are_what_becomes_of_it() {
     let claim = served.keeper.look("a").await.unwrap().unwrap().claims[0].id.clone();
     assert_eq!(served.delete(&format!("/v1/locks/a/claims/{claim}")).await.status, 204);
     events.until("event: lost\n").await;
-    assert!(events.to_end().await.contains("\"reason\":\"gone\""), "it is the last event");
+    assert!(events.rest().await.contains("\"reason\":\"gone\""), "it is the last event");
 
     let hold = served.hold(&session, "b").await;
     let mut events = served.stream(&format!("/v1/holds/{hold}/events")).await;
     events.until("event: held\n").await;
     assert_eq!(served.delete(&format!("/v1/holds/{hold}")).await.status, 204);
     events.until("event: released\n").await;
-    events.to_end().await;
+    events.rest().await;
 }
 
 #[tokio::test]
@@ -107,7 +107,7 @@ async fn the_streams_of_a_token_that_is_taken_away_end() {
     let of_hold = ops.stream(&format!("/v1/holds/{hold}/events")).await;
     let holds = ops.stream("/v1/hold?name=a").await;
     std::fs::write(directory.path().join("tokens"), Tokens::generate("other").unwrap().1).unwrap();
-    let (of_locks, of_hold, holds) = tokio::join!(of_locks.to_end(), of_hold.to_end(), holds.to_end());
+    let (of_locks, of_hold, holds) = tokio::join!(of_locks.rest(), of_hold.rest(), holds.rest());
     assert!(of_locks.contains("connected") && of_hold.contains("held"), "{of_locks}{of_hold}");
     assert!(holds.ends_with("lost: bad_token\n"), "{holds}");
     served.until_free("a").await;

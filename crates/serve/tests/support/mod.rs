@@ -190,7 +190,7 @@ impl Stream {
     }
 
     /// Reads to the end.
-    pub async fn to_end(mut self) -> String {
+    pub async fn rest(mut self) -> String {
         while self.read().await {}
         self.text
     }
