@@ -106,6 +106,28 @@ fn the_commands_work_through_a_server() {
 }
 
 #[test]
+fn a_token_that_may_only_hold_is_enough_to_run() {
+    let place = Place::new();
+    let new = String::from_utf8(place.output(["serve", "--new-token", "ci"]).stdout).unwrap();
+    let new = new.replace('\n', ";\n");
+    let line = between(&new, "file: ", ";").replace("look,hold *", "hold builds/");
+    std::fs::write(place.path("tokens"), line).unwrap();
+    let server = Server::start(&place, &["--tokens", "tokens"]);
+    let url = server.url.replace("http://", &format!("http://{}@", between(&new, "token: ", ";")));
+    let elsewhere = Place::new();
+    let held = elsewhere.hold(&["builds/a", "--server", &url]);
+    let (status, error) = elsewhere.status(["run", "--no-wait", "builds/a", "--server", &url, "--", "true"]);
+    assert_eq!(status, 75, "{error}");
+    drop(held);
+    let run = |name: &str| elsewhere.status(["run", name, "--server", &url, "--", "true"]);
+    assert_eq!(run("builds/a"), (0, String::new()));
+    let (status, error) = run("prod/a");
+    assert!(status != 0 && error.contains("prefixes"), "{status}: {error}");
+    let (status, error) = elsewhere.status(["ls", "--server", &url]);
+    assert!(status != 0 && error.contains("the right 'look'"), "{status}: {error}");
+}
+
+#[test]
 fn the_end_releases_what_is_held() {
     let place = Place::new();
     let server = Server::start(&place, &["--engine", &place.url(), "--ttl", "1h"]);

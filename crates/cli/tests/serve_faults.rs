@@ -5,7 +5,7 @@
 
 mod support;
 
-use lockkeeper_conformance::history::{EventKind, Recorder};
+use lockkeeper_conformance::history::{Event, EventKind, Recorder};
 use lockkeeper_core::engine::{Address, Clock};
 use lockkeeper_core::{Demand, Keeper};
 use lockkeeper_testkit::{Proxy, Redis};
@@ -88,6 +88,16 @@ async fn turn(keeper: &Keeper, recorder: &Recorder, client: u32, round: u32) {
     if failed {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// Waits until clients of this server are granted locks from now on.
+fn until_granted_by(server: usize, recorder: &Recorder) {
+    let since = Clock::Boot.now().as_nanos();
+    support::until("clients of the live server are granted locks", || {
+        let granted = |event: &Event| matches!(event.kind, EventKind::Granted { .. }) && event.at_ns > since;
+        let on_server = |event: &Event| event.client < CLIENTS && event.client as usize % 2 == server;
+        recorder.history().events.iter().filter(|event| on_server(event) && granted(event)).count() > 2
+    });
 }
 
 fn post(server: SocketAddr, path: &str, body: &Value) -> Value {
@@ -175,6 +185,7 @@ fn histories_hold_while_servers_are_paused_and_killed_and_clients_fall_silent() 
     let listen = servers[1].address.to_string();
     servers[1].kill();
     pause(TTL / 2);
+    until_granted_by(0, &recorder);
     servers[1] = Server::start(&place, &near, &listen);
     pause(TTL);
     silent_client(servers[0].address, &recorder, CLIENTS + 1);
@@ -182,6 +193,7 @@ fn histories_hold_while_servers_are_paused_and_killed_and_clients_fall_silent() 
     to_servers[0].cut();
     servers[0].kill();
     pause(TTL * 3 / 2);
+    until_granted_by(1, &recorder);
     to_servers[0].reset();
     to_servers[0].heal();
     let listen = servers[0].address.to_string();

@@ -15,6 +15,7 @@ use axum::http::StatusCode;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{delete, get, post};
 use axum::{Router, response::IntoResponse};
+use tower_http::compression::CompressionLayer;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr};
@@ -31,15 +32,12 @@ pub(crate) fn router(app: App) -> Router {
         .route("/v1/holds/{hold}/downgrade", post(holds::downgrade))
         .route("/v1/holds/{hold}/events", get(events::of_hold))
         .route("/v1/hold", get(stream::hold))
-        .route("/v1/locks", get(locks::list))
         .route("/v1/locks/{*name}", get(locks::show).delete(locks::evict))
         .route("/v1/events", get(events::of_locks))
         .route("/v1/server", get(server::show))
         .route("/healthz", get(server::healthz))
         .route("/readyz", get(server::readyz))
-        .route("/metrics", get(server::metrics))
-        .route("/openapi.json", get(document))
-        .merge(crate::page::router())
+        .merge(long_texts())
         .fallback(|| async {
             Problem::new(StatusCode::NOT_FOUND, "not_found", "there is nothing here: see /openapi.json")
         })
@@ -50,6 +48,17 @@ pub(crate) fn router(app: App) -> Router {
         .layer(from_fn(log))
         .layer(from_fn_with_state(app.clone(), extract::check))
         .with_state(app)
+}
+
+/// What grows with the number of locks, or is sent to browsers: compressed for those who take it so. Streams are not among it, since
+/// a compressor would keep their lines back.
+fn long_texts() -> Router<App> {
+    Router::new()
+        .route("/v1/locks", get(locks::list))
+        .route("/metrics", get(server::metrics))
+        .route("/openapi.json", get(document))
+        .merge(crate::page::router())
+        .layer(CompressionLayer::new())
 }
 
 /// One event per request, without headers and parameters: they may have secrets.

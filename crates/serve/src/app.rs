@@ -307,11 +307,10 @@ impl App {
 
 /// Resolves when a session holds nothing, or has ended, or at this moment.
 async fn drained(session: &Session, by: Moment) {
-    while !session.holds().is_empty() && session.has_ended().is_none() && CLOCK.now() < by {
-        tokio::select! {
-            _ = session.when_ended() => return,
-            () = tokio::time::sleep(Duration::from_millis(50)) => {}
-        }
+    tokio::select! {
+        () = session.when_empty() => {}
+        _ = session.when_ended() => {}
+        () = CLOCK.sleep_until(by) => {}
     }
 }
 
@@ -325,25 +324,52 @@ pub(crate) fn ending() -> Problem {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use lockkeeper_core::Demand;
     use lockkeeper_core::engine::Memory;
     use std::time::SystemTime;
 
-    /// Else its client would be given a deadline that the end does not wait for.
-    #[tokio::test]
-    async fn a_session_that_closes_takes_no_hold() {
-        let keeper = Keeper::builder().build(Memory::engine()).unwrap();
-        let app = App::new(keeper, Settings::default());
+    /// A server on locks in memory, and a session of it.
+    pub(crate) fn app_and_session() -> (App, Arc<Session>) {
+        let app = App::new(Keeper::builder().build(Memory::engine()).unwrap(), Settings::default());
         let holder = Holder { text: "a".into(), host: "b".into(), pid: 1 };
         let ttl = Duration::from_secs(60);
         let session = app.make_session(&Caller::anybody(), ttl, holder, None, CLOCK.now()).unwrap();
+        (app, session)
+    }
+
+    /// A hold of this session that the server has not entered.
+    pub(crate) async fn held(app: &App, session: &Arc<Session>) -> Arc<Held> {
         let guard = session.keeper.all(["a"]).lock().await.unwrap();
         let counted = app.count(Kind::Hold, &session.token).unwrap();
-        let held = Held::new(None, &session, Demand::Exclusive, guard, counted, SystemTime::now());
+        let held = Held::new(None, session, Demand::Exclusive, guard, counted, SystemTime::now());
+        Arc::new(held.unwrap())
+    }
+
+    /// Else its client would be given a deadline that the end does not wait for.
+    #[tokio::test]
+    async fn a_session_that_closes_takes_no_hold() {
+        let (app, session) = app_and_session();
+        let held = held(&app, &session).await;
         session.close();
-        assert_eq!(app.add_hold(&Arc::new(held.unwrap())).unwrap_err().code, "ending");
-        assert!(session.holds().is_empty());
+        assert_eq!(app.add_hold(&held).unwrap_err().code, "ending");
+        session.when_empty().await;
+    }
+
+    /// Thousands of sessions drain, and cost nothing until something happens.
+    #[tokio::test]
+    async fn a_session_drains_without_a_poll() {
+        let (app, session) = app_and_session();
+        let held = held(&app, &session).await;
+        app.add_hold(&held).unwrap();
+        held.release().await.unwrap();
+        tokio::time::pause();
+        let began = tokio::time::Instant::now();
+        let mut draining = std::pin::pin!(drained(&session, Moment::NEVER));
+        assert!(futures_util::poll!(draining.as_mut()).is_pending());
+        app.forget_hold(&held);
+        draining.await;
+        assert_eq!(began.elapsed(), Duration::ZERO, "it waited for a timer");
     }
 }

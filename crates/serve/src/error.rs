@@ -19,7 +19,8 @@ pub(crate) struct Problem {
     /// Of `lost` and `session_ended`: why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<&'static str>,
-    /// Of `busy`: how the locks stand that were not granted.
+    /// Of `busy`: how the locks stand that were not granted. Empty in later replies to the same key, and missing if the wait was
+    /// given up because its connection was closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) busy: Option<Vec<Busy>>,
     /// Of `busy`: how long the server kept the request.

@@ -1,5 +1,6 @@
 //! Accepts connections: TCP with or without TLS, or a Unix socket; ends gracefully.
 
+use crate::bind::SocketFile;
 use crate::settings::Limits;
 use axum::Router;
 use axum::body::Body;
@@ -55,7 +56,7 @@ impl fmt::Display for Peer {
 pub enum Listener {
     /// TCP, with TLS if there is a certificate.
     Tcp(TcpListener, Option<Arc<rustls::ServerConfig>>),
-    /// A Unix socket, and its file, which is removed at the end.
+    /// A Unix socket, and its file, which is removed at the end unless another server has replaced it.
     Unix(UnixListener, PathBuf),
 }
 
@@ -129,6 +130,10 @@ pub(crate) async fn serve(
     limits: &Limits,
     end: impl Future<Output = ()>,
 ) {
+    let file = match &listener {
+        Listener::Unix(_, path) => SocketFile::at(path).map(|file| (file, path.clone())),
+        Listener::Tcp(..) => None,
+    };
     let connections = Connections::new(limits.connections.min(Semaphore::MAX_PERMITS));
     let graceful = GracefulShutdown::new();
     let mut end = std::pin::pin!(end);
@@ -169,8 +174,8 @@ pub(crate) async fn serve(
     if tokio::time::timeout(LAST_REPLIES, graceful.shutdown()).await.is_err() {
         tracing::debug!("some connections did not end in time");
     }
-    if let Listener::Unix(_, path) = &listener {
-        let _ = std::fs::remove_file(path);
+    if let Some((file, path)) = file {
+        file.remove(&path);
     }
 }
 

@@ -63,6 +63,8 @@ pub(crate) struct Session {
     /// The name.
     pub(crate) who: String,
     state: Mutex<State>,
+    /// How much `state` holds, for those who wait until it is nothing.
+    count: watch::Sender<usize>,
     ended: watch::Sender<Option<End>>,
     /// Held while its holds are released, so that each request that ends it waits for all.
     pub(crate) releasing: tokio::sync::Mutex<()>,
@@ -122,6 +124,7 @@ impl Session {
             keeper,
             who,
             state: Mutex::new(state),
+            count: watch::channel(0).0,
             ended,
             releasing: Default::default(),
             counted: Mutex::new(Some(counted)),
@@ -228,15 +231,28 @@ impl Session {
             return Err(ending());
         }
         state.holds.insert(held.id.clone(), Arc::clone(held));
+        self.count.send_replace(state.holds.len());
         Ok(())
     }
 
     pub(crate) fn remove(&self, hold: &str) {
-        self.state().holds.remove(hold);
+        let mut state = self.state();
+        state.holds.remove(hold);
+        self.count.send_replace(state.holds.len());
     }
 
-    pub(crate) fn holds(&self) -> Vec<Arc<Held>> {
-        self.state().holds.values().cloned().collect()
+    /// Resolves when it holds nothing.
+    pub(crate) async fn when_empty(&self) {
+        let _ = self.count.subscribe().wait_for(|count| *count == 0).await.map(drop);
+    }
+
+    /// What it holds, for its client to trust. Law 5: what was granted while the client was away may be given back until a
+    /// connection has fetched it, so no reply tells of it before.
+    pub(crate) fn fetched_holds(&self) -> Vec<Arc<Held>> {
+        let state = self.state();
+        let request_of = |held: &Held| held.key.as_ref().and_then(|key| state.requests.get(key));
+        let is_fetched = |held: &Held| request_of(held).is_none_or(|request| request.is_fetched());
+        state.holds.values().filter(|held| is_fetched(held)).cloned().collect()
     }
 
     /// Takes out all that it holds, to be released.
@@ -244,6 +260,7 @@ impl Session {
         let mut state = self.state();
         state.requests.clear();
         state.keys.clear();
+        self.count.send_replace(0);
         std::mem::take(&mut state.holds).into_values().collect()
     }
 

@@ -92,7 +92,7 @@ struct Entry {
 }
 
 /// The tokens of a file, each on a line: `NAME sha256:HEX RIGHTS PREFIX…`. A file that changes is read again; one that cannot
-/// be read keeps the tokens that were read before.
+/// be read, or has no token, keeps the tokens that were read before.
 #[derive(Clone)]
 pub struct Tokens(Arc<Inner>);
 
@@ -119,12 +119,6 @@ impl Tokens {
     pub fn from_file(path: impl Into<PathBuf>) -> Result<Self, String> {
         let path = path.into();
         let (entries, version) = read(&path)?;
-        if entries.is_empty() {
-            return Err(format!(
-                "the token file {} has no token: add one with --new-token NAME",
-                path.display()
-            ));
-        }
         let read = Read { entries: Arc::new(entries), version, looked_at: Instant::now() };
         Ok(Self(Arc::new(Inner { path, read: Mutex::new(read) })))
     }
@@ -213,6 +207,10 @@ fn read(path: &Path) -> Result<Parsed, String> {
             }
             entries.push(entry);
         }
+    }
+    // Also what is left of one that is being written.
+    if entries.is_empty() {
+        return Err(format!("the token file {shown} has no token: add one with --new-token NAME"));
     }
     Ok((entries, before))
 }

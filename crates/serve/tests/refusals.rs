@@ -6,6 +6,8 @@ use axum::body::Body;
 use axum::http::{Method, Request};
 use lockkeeper_serve::{Listener, Settings, Tokens};
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 use support::{LIMIT, Served, tokens};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -192,6 +194,33 @@ async fn a_token_does_what_it_may_and_no_more() {
     support::until("the file is read again", async || ops.get("/v1/locks").await.code() == "bad_token").await;
 }
 
+/// An editor empties a file before it writes the new text: nobody is to be refused meanwhile.
+#[tokio::test]
+async fn a_token_file_that_is_empty_or_gone_keeps_the_tokens() {
+    let (directory, known, given) = tokens(&[("a", "look *"), ("b", "look *")]);
+    let path = directory.path().join("tokens");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut settings = Settings::default();
+    settings.tokens = Some(known);
+    let served = Served::with(settings);
+    let [a, b] = [0, 1].map(|at: usize| served.as_caller(&given[at]));
+    let looks_for_more_than_a_second = async || {
+        let began = std::time::Instant::now();
+        while began.elapsed() < Duration::from_millis(2500) {
+            assert_eq!(a.get("/v1/locks").await.status, 200);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    std::fs::write(&path, "").unwrap();
+    looks_for_more_than_a_second().await;
+    std::fs::remove_file(&path).unwrap();
+    looks_for_more_than_a_second().await;
+    // What is written then counts.
+    std::fs::write(&path, text.lines().next().unwrap()).unwrap();
+    support::until("the other is taken out", async || b.get("/v1/locks").await.code() == "bad_token").await;
+    assert_eq!(a.get("/v1/locks").await.status, 200);
+}
+
 #[test]
 fn a_token_file_that_is_wrong_says_where() {
     let directory = tempfile::tempdir().unwrap();
@@ -243,6 +272,53 @@ async fn too_many_are_refused_and_the_others_are_served() {
     assert_eq!((refused.status, refused.code()), (429, "too_many_holds"));
     greedy.delete(&format!("/v1/sessions/{}", made[0])).await;
     greedy.session("30s").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_thousand_sessions_are_refused_and_another_token_is_served_meanwhile() {
+    const ASKED: usize = 100_000;
+    const AT_A_TIME: usize = 64;
+    let (_directory, known, given) = tokens(&[("greedy", "hold *"), ("other", "hold *")]);
+    let mut settings = Settings::default();
+    settings.tokens = Some(known);
+    let limit = settings.limits.sessions_per_token;
+    let served = Served::with(settings);
+    let other = served.as_caller(&given[1]);
+    let left = Arc::new(AtomicUsize::new(ASKED));
+    let asking: Vec<_> = (0..AT_A_TIME)
+        .map(|_| {
+            let (greedy, left) = (served.as_caller(&given[0]), Arc::clone(&left));
+            tokio::spawn(async move {
+                let mut made = 0;
+                while left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+                    let reply = greedy.post("/v1/sessions", json!({"ttl": "1h"})).await;
+                    match (reply.status, reply.code()) {
+                        (201, _) => made += 1,
+                        refused => assert_eq!(refused, (429, "too_many_sessions")),
+                    }
+                    tokio::task::yield_now().await;
+                }
+                made
+            })
+        })
+        .collect();
+    let is_served = async || {
+        let session = other.session("1h").await;
+        other.hold(&session, "a").await;
+        assert_eq!(other.delete(&format!("/v1/sessions/{session}")).await.status, 204);
+    };
+    let mut meanwhile = 0;
+    while left.load(SeqCst) > 0 {
+        is_served().await;
+        meanwhile += 1;
+    }
+    let mut made = 0;
+    for asking in asking {
+        made += asking.await.unwrap();
+    }
+    is_served().await;
+    assert_eq!(made, limit);
+    assert!(meanwhile > 10, "the other was served {meanwhile} times");
 }
 
 #[tokio::test]

@@ -195,7 +195,12 @@ async fn a_late_copy_of_a_request_that_came_to_nothing_takes_nothing() {
     let permits = json!({"session": two, "names": ["a"], "mode": {"permits": 1, "of": 2}});
     assert_eq!(served.post_with_key("/v1/holds", "other", permits.clone()).await.code(), "mismatch");
     served.delete(&format!("/v1/holds/{hold}")).await;
-    assert_eq!(served.post_with_key("/v1/holds", "busy", body).await.code(), "busy");
+    let late = served.post_with_key("/v1/holds", "busy", body).await;
+    assert_eq!(
+        (late.code(), &late.body["busy"]),
+        ("busy", &json!([])),
+        "only the first reply says who was in the way"
+    );
     assert_eq!(served.post_with_key("/v1/holds", "other", permits).await.code(), "mismatch");
     assert!(served.keeper.look("a").await.unwrap().is_none());
 }
@@ -221,6 +226,72 @@ async fn a_late_copy_of_a_wait_that_was_given_up_takes_nothing() {
     assert_eq!((late.status, late.code()), (409, "busy"));
     assert!(late.body["busy"].is_null(), "nobody is in the way: a client sends a new request");
     assert!(served.keeper.look("a").await.unwrap().is_none());
+}
+
+/// Law 5: the retry comes, has its reply and is gone in one moment, so that nothing of the server sees it wait.
+async fn a_hold_that_a_retry_has_fetched_stays() {
+    const TTL: Duration = Duration::from_secs(3);
+    let served = Served::new();
+    // The time for a retry is the session's TTL, if that is short.
+    let (one, two) = (served.session("60s").await, served.session("3s").await);
+    let first = served.hold(&one, "a").await;
+    let body = json!({"session": two, "names": ["a"]});
+    tokio::select! {
+        reply = served.post_with_key("/v1/holds", "k", body.clone()) => panic!("{reply:?}"),
+        () = served.until_waiting("a", 1) => {}
+    }
+    served.delete(&format!("/v1/holds/{first}")).await;
+    let beat = async || {
+        let beat = served.beat(&two).await;
+        assert_eq!(beat.status, 200, "{beat:?}");
+        beat.body["holds"].as_array().unwrap().len()
+    };
+    support::until("it is granted", async || {
+        assert_eq!(beat().await, 0, "no deadline for what may be given back");
+        served.keeper.look("a").await.unwrap().unwrap().holders().count() == 1
+    })
+    .await;
+    let retry = served.post_with_key("/v1/holds", "k", body).await;
+    assert_eq!(retry.status, 201, "{retry:?}");
+    let fetched = Instant::now();
+    let path = format!("/v1/holds/{}", retry.text_of("hold"));
+    while fetched.elapsed() < TTL * 3 / 2 {
+        tokio::time::sleep(TTL / 30).await;
+        assert_eq!(beat().await, 1, "the hold is gone");
+    }
+    let held = served.get(&path).await;
+    assert_eq!(held.status, 200, "{held:?}");
+    assert_eq!(served.keeper.look("a").await.unwrap().unwrap().holders().count(), 1);
+}
+
+#[tokio::test]
+async fn a_hold_that_a_retry_has_fetched_stays_on_one_thread() {
+    a_hold_that_a_retry_has_fetched_stays().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_that_a_retry_has_fetched_stays_on_several_threads() {
+    a_hold_that_a_retry_has_fetched_stays().await;
+}
+
+#[tokio::test]
+async fn a_hold_that_nobody_comes_back_for_is_given_back() {
+    let served = Served::new();
+    let (one, two) = (served.session("60s").await, served.session("1s").await);
+    let first = served.hold(&one, "a").await;
+    let body = json!({"session": two, "names": ["a"]});
+    tokio::select! {
+        reply = served.post_with_key("/v1/holds", "k", body.clone()) => panic!("{reply:?}"),
+        () = served.until_waiting("a", 1) => {}
+    }
+    served.delete(&format!("/v1/holds/{first}")).await;
+    support::until("it is given back", async || {
+        assert_eq!(served.beat(&two).await.status, 200);
+        served.keeper.look("a").await.unwrap().is_none()
+    })
+    .await;
+    let late = served.post_with_key("/v1/holds", "k", body).await;
+    assert_eq!((late.status, late.code()), (410, "released"), "{late:?}");
 }
 
 /// Its client learns of each hold from which request it comes, so that it can release one that it knows nothing of.

@@ -2,6 +2,7 @@
 
 mod support;
 
+use axum::http::Method;
 use lockkeeper_conformance::faulty::Faulty;
 use lockkeeper_core::engine::Memory;
 use lockkeeper_serve::{Settings, Tokens, prometheus};
@@ -25,14 +26,49 @@ async fn the_events_of_a_hold_are_what_becomes_of_it() {
     let claim = served.keeper.look("a").await.unwrap().unwrap().claims[0].id.clone();
     assert_eq!(served.delete(&format!("/v1/locks/a/claims/{claim}")).await.status, 204);
     events.until("event: lost\n").await;
-    assert!(events.to_end().await.contains("\"reason\":\"gone\""), "it is the last event");
+    assert!(events.rest().await.contains("\"reason\":\"gone\""), "it is the last event");
 
     let hold = served.hold(&session, "b").await;
     let mut events = served.stream(&format!("/v1/holds/{hold}/events")).await;
     events.until("event: held\n").await;
     assert_eq!(served.delete(&format!("/v1/holds/{hold}")).await.status, 204);
     events.until("event: released\n").await;
-    events.to_end().await;
+    events.rest().await;
+}
+
+#[tokio::test]
+async fn long_texts_are_compressed_for_those_who_take_it_and_streams_are_not() {
+    let served = Served::new();
+    let session = served.session("60s").await;
+    let names: Vec<String> = (0..60).map(|at| format!("locks/of/some/length/{at}")).collect();
+    let held = served.post("/v1/holds", json!({"session": session, "names": names})).await;
+    assert_eq!(held.status, 201, "{held:?}");
+    let compressed = |path: &str| {
+        let mut request = served.request(Method::GET, path, None, None);
+        request.headers_mut().insert("accept-encoding", "gzip".parse().unwrap());
+        request
+    };
+    for path in ["/v1/locks", "/openapi.json", "/", "/page/app.js"] {
+        let (plain, short) = (served.get(path).await, served.send(compressed(path)).await);
+        assert_eq!((plain.status, plain.headers.get("content-encoding")), (200, None), "{path}");
+        assert_eq!(
+            (short.status, &short.headers["content-encoding"]),
+            (200, &"gzip".parse().unwrap()),
+            "{path}"
+        );
+        assert_eq!(short.headers["content-type"], plain.headers["content-type"], "{path}");
+        assert!(
+            2 * short.length < plain.length,
+            "{path}: {} bytes, {} compressed",
+            plain.length,
+            short.length
+        );
+    }
+    for path in ["/v1/hold?name=a", "/v1/events"] {
+        let stream = served.open(compressed(path)).await;
+        assert_eq!(stream.headers.get("content-encoding"), None, "{path}");
+    }
+    assert_eq!(served.post("/v1/locks", json!({})).await.code(), "method_not_allowed");
 }
 
 #[tokio::test]
@@ -71,7 +107,7 @@ async fn the_streams_of_a_token_that_is_taken_away_end() {
     let of_hold = ops.stream(&format!("/v1/holds/{hold}/events")).await;
     let holds = ops.stream("/v1/hold?name=a").await;
     std::fs::write(directory.path().join("tokens"), Tokens::generate("other").unwrap().1).unwrap();
-    let (of_locks, of_hold, holds) = tokio::join!(of_locks.to_end(), of_hold.to_end(), holds.to_end());
+    let (of_locks, of_hold, holds) = tokio::join!(of_locks.rest(), of_hold.rest(), holds.rest());
     assert!(of_locks.contains("connected") && of_hold.contains("held"), "{of_locks}{of_hold}");
     assert!(holds.ends_with("lost: bad_token\n"), "{holds}");
     served.until_free("a").await;

@@ -6,8 +6,8 @@ use crate::error::{Busy, Problem};
 use crate::extract::{Arrived, Body, Client, InPath, Key, check_key};
 use crate::hold::{Held, NamedToken, Trust};
 use crate::quota::Kind;
-use crate::request::{Outcome, Pending, RETRY_WITHIN};
-use crate::session::{CLOCK, End, Session};
+use crate::request::{Outcome, Pending, by_key};
+use crate::session::{CLOCK, Session};
 use crate::tokens::{Caller, Right};
 use axum::Json;
 use axum::extract::State;
@@ -290,63 +290,6 @@ pub(crate) async fn acquire(
     }
 }
 
-/// Joins the request of this key, or begins it in a task of its own, which outlives the connection for a while.
-async fn by_key(app: &App, session: &Arc<Session>, asked: Asked, key: String) -> Outcome {
-    let asks = format!("{asked:?}");
-    let (pending, is_new) = session.request(&key, || Arc::new(Pending::new(asks.clone())));
-    pending.check()?;
-    if pending.asks != asks {
-        return Err(Problem::key_reused("hold"));
-    }
-    let attached = pending.attach();
-    if is_new {
-        tokio::spawn(run(app.clone(), Arc::clone(session), asked, key, Arc::clone(&pending)));
-    }
-    match attached.outcome().await {
-        Some(outcome) => outcome,
-        None => Err(session.has_ended().unwrap_or(End::Silent).problem()),
-    }
-}
-
-/// One request by its key, from its first arrival to its outcome.
-async fn run(app: App, session: Arc<Session>, asked: Asked, key: String, pending: Arc<Pending>) {
-    let retry_within = RETRY_WITHIN.min(session.ttl);
-    let outcome = tokio::select! {
-        biased;
-        problem = pending.when_taken_back() => return pending.settle(Err(problem)),
-        outcome = asked.acquire(&app, &session, Some(key.clone())) => outcome,
-        () = pending.abandoned(retry_within) => {
-            let detail = "the wait was given up, since its connection was closed: send a new request with a new key";
-            return pending.settle(Err(Problem::new(StatusCode::CONFLICT, "busy", detail)));
-        }
-    };
-    // What has come to something stays with its key: a copy that arrives later must not be granted, for nobody expects it.
-    let held = match outcome {
-        Ok(held) => held,
-        Err(problem) => {
-            if matches!(problem.status, 429 | 502 | 503) {
-                session.forget(&key, &pending);
-            }
-            return pending.settle(Err(problem));
-        }
-    };
-    let was_alone = pending.is_alone();
-    pending.settle(Ok(Arc::clone(&held)));
-    if pending.check().is_err() {
-        // Taken back while it was granted: the request that did so has found no hold to release.
-        return give_back(&app, &held).await;
-    }
-    // Granted while the client was away: it has the rest of the time for a retry to come back for it.
-    if was_alone && pending.stays_alone(retry_within).await {
-        give_back(&app, &held).await;
-    }
-}
-
-async fn give_back(app: &App, held: &Arc<Held>) {
-    let _ = held.release().await;
-    app.forget_hold(held);
-}
-
 /// Take a request back by its key: a wait ends, a hold is released, and a request that arrives later is refused.
 #[utoipa::path(
     delete, path = "/v1/sessions/{session}/requests/{key}", tag = "holds", security((), ("token" = [])),
@@ -373,7 +316,7 @@ pub(crate) async fn take_back(
 ) -> Result<StatusCode, Problem> {
     check_key(&key)?;
     let session = app.session(&caller, &session, arrived)?;
-    let (pending, is_new) = session.request(&key, || Arc::new(Pending::new(String::new())));
+    let (pending, is_new) = session.request(&key, || Arc::new(Pending::new("")));
     pending.check()?;
     let outcome = pending.take_back();
     if is_new {
@@ -382,11 +325,9 @@ pub(crate) async fn take_back(
     }
     match outcome {
         Some(Ok(held)) => release_held(app, held).await,
-        // It waits, or has just come to something.
+        // It waits, or is just being granted: once it has an outcome, nothing is left of it.
         _ => {
-            if let Some(Ok(held)) = pending.attach().outcome().await {
-                let _ = release_held(app, held).await;
-            }
+            let _ = pending.attach().outcome().await;
             Ok(StatusCode::NO_CONTENT)
         }
     }

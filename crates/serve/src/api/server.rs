@@ -6,7 +6,7 @@ use crate::error::Problem;
 use crate::extract::Viewer;
 use crate::quota::Kind;
 use crate::session::CLOCK;
-use crate::tokens::Right;
+use crate::tokens::{Caller, Right};
 use axum::Json;
 use axum::extract::State;
 use axum::http::header;
@@ -77,9 +77,13 @@ pub(crate) struct Server {
         (status = 403, description = "`forbidden`, `bad_host`, `bad_origin`"),
     )
 )]
-pub(crate) async fn show(State(app): State<App>, Viewer(caller): Viewer) -> Json<Server> {
+pub(crate) async fn show(State(app): State<App>, caller: Caller) -> Result<Json<Server>, Problem> {
+    // Clients learn from it what can be held here, and how.
+    if caller.may(Right::Hold).is_err() {
+        caller.may(Right::Look)?;
+    }
     let abilities = app.keeper.abilities();
-    Json(Server {
+    Ok(Json(Server {
         version: env!("CARGO_PKG_VERSION"),
         engine: abilities.engine,
         style: abilities.style,
@@ -103,7 +107,7 @@ pub(crate) async fn show(State(app): State<App>, Viewer(caller): Viewer) -> Json
         silent: app.figures.silent.load(Relaxed),
         near_misses: near_misses(&app),
         may_evict: caller.may(Right::Evict).is_ok(),
-    })
+    }))
 }
 
 /// What the keeper counts itself.

@@ -152,7 +152,7 @@ pub(crate) async fn heartbeat(
     InPath(session): InPath<String>,
 ) -> Result<Json<SessionReply>, Problem> {
     let session = app.session(&caller, &session, arrived)?;
-    let holds = session.holds().iter().map(|held| Hold::of(held, None)).collect();
+    let holds = session.fetched_holds().iter().map(|held| Hold::of(held, None)).collect();
     Ok(Json(SessionReply::of(&session, Some(holds))))
 }
 
@@ -161,7 +161,7 @@ pub(crate) async fn heartbeat(
     delete, path = "/v1/sessions/{session}", tag = "sessions", security((), ("token" = [])),
     params(("session" = String, Path, description = "The session")),
     responses(
-        (status = 204, description = "Ended, now or before"),
+        (status = 204, description = "Ended, now or before; a release that the engine has not confirmed is tried further"),
         (status = 401, description = "`no_token`, `bad_token`"),
         (status = 403, description = "`forbidden`, `bad_host`, `bad_origin`"),
         (status = 404, description = "`unknown_session`"),

@@ -31,6 +31,7 @@ pub struct Reply {
     pub status: u16,
     pub body: Value,
     pub text: String,
+    pub length: usize,
     pub headers: axum::http::HeaderMap,
 }
 
@@ -86,6 +87,7 @@ impl Served {
             status: parts.status.as_u16(),
             body: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
             text: String::from_utf8_lossy(&bytes).into_owned(),
+            length: bytes.len(),
             headers: parts.headers,
         }
     }
@@ -116,10 +118,15 @@ impl Served {
 
     /// A reply whose body goes on.
     pub async fn stream(&self, path: &str) -> Stream {
-        let request = self.request(Method::GET, path, None, None);
+        self.open(self.request(Method::GET, path, None, None)).await
+    }
+
+    /// The same with a request of the test's.
+    pub async fn open(&self, request: Request<Body>) -> Stream {
         let response = self.router.clone().oneshot(request).await.unwrap();
         assert_eq!(response.status(), 200, "{response:?}");
-        Stream { body: response.into_body().into_data_stream(), text: String::new() }
+        let (parts, body) = response.into_parts();
+        Stream { headers: parts.headers, body: body.into_data_stream(), text: String::new() }
     }
 
     pub async fn post(&self, path: &str, body: Value) -> Reply {
@@ -164,6 +171,7 @@ impl Served {
 
 /// A reply whose body goes on.
 pub struct Stream {
+    pub headers: axum::http::HeaderMap,
     body: BodyDataStream,
     /// What has come and was not waited for yet.
     pub text: String,
@@ -182,7 +190,7 @@ impl Stream {
     }
 
     /// Reads to the end.
-    pub async fn to_end(mut self) -> String {
+    pub async fn rest(mut self) -> String {
         while self.read().await {}
         self.text
     }
