@@ -204,6 +204,16 @@ fn the_files_for_systemd_and_kubernetes_start_a_server() {
     let words: Vec<&str> =
         probe[1..].iter().map(|word| if *word == url { &*server.url } else { word }).collect();
     assert_eq!(place.status(&words).0, 0);
+    let port = server.url.rsplit(':').next().unwrap();
+    let probes: Vec<String> = sidecar
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- exec "))
+        .map(|probe| format!("exec {}", probe.replace("/7670 ", &format!("/{port} "))))
+        .collect();
+    let answers = |probe: &str| Command::new("bash").args(["-c", probe]).status().unwrap().success();
+    let [ready, alive] = &probes[..] else { panic!("{probes:?}") };
+    assert!(ready.contains("/readyz") && answers(ready) && alive.contains("/healthz") && answers(alive));
+    assert!(!answers(&alive.replace("/healthz", "/nothing")), "a probe fails if the reply is no success");
     assert_eq!(server.end(), 0);
 }
 

@@ -4,9 +4,12 @@ import { get, listen, lockPath, onTokenNeeded, remove, setToken } from './api.js
 import { duration, element, who } from './dom.js';
 import { graph } from './graph.js';
 import { lock } from './lock.js';
-import { locks } from './locks.js';
+import { circles, locks } from './locks.js';
+import { update } from './update.js';
 
 const main = document.getElementById('main');
+const shown = document.getElementById('view');
+const notices = document.getElementById('notices');
 const data = { locks: { locks: [], deadlocks: [] }, ttl: 0, server: null, rates: [] };
 let prefix = '';
 let loading = false;
@@ -40,17 +43,19 @@ const view = () => {
 // The list is searched by the server, which has more locks than it lists; the graph is of all.
 const wanted = () => (view().kind === '' ? prefix : '');
 
-// Replaces what is shown, and keeps the focus where it was.
+// Shows a view. The focus stays, unless what had it is gone; then it goes to the view, and not to the top of the page.
 function show(children) {
-  const focused = document.activeElement?.id;
-  const at = document.activeElement?.selectionStart;
-  main.replaceChildren(...children.flat());
-  const back = focused && document.getElementById(focused);
-  if (back && main.contains(back)) {
-    back.focus({ preventScroll: true });
-    if (at !== undefined && at !== null) back.setSelectionRange?.(at, at);
-  }
+  const focused = document.activeElement;
+  const had = shown.contains(focused);
+  // Nothing of another view is kept.
+  if (shown.dataset.of !== location.hash) shown.replaceChildren();
+  shown.dataset.of = location.hash;
+  update(shown, children);
+  if (had && document.activeElement !== focused) (shown.contains(focused) ? focused : main).focus({ preventScroll: true });
 }
+
+// Says what is wrong, aloud once: what is said already stays as it is.
+const warn = (children) => update(notices, children);
 
 function figures() {
   const server = data.server;
@@ -130,9 +135,12 @@ async function refresh() {
       document.getElementById('engine').textContent =
         `${data.server.engine} · ${data.server.namespace || 'no namespace'}`;
       await draw();
+      warn(circles(data.locks.deadlocks));
     } while (again);
   } catch (error) {
-    show([element('p', { class: 'notice', role: 'alert' }, error.message)]);
+    warn([element('p', { class: 'notice' }, error.message)]);
+    // What was shown stays, unless it is of another view.
+    if (shown.dataset.of !== location.hash) show([]);
   } finally {
     loading = false;
   }
@@ -181,6 +189,10 @@ listen((event, what) => {
   if (what && words[event]) document.getElementById('news').textContent = `${what.lock} ${words[event]} ${what.who}`;
   refresh();
 }, state);
+// The claim that was asked about may have gone meanwhile, and its button with it.
+document.getElementById('evict-dialog').addEventListener('close', () => {
+  if (document.activeElement === document.body) main.focus({ preventScroll: true });
+});
 addEventListener('hashchange', () => {
   draw().catch(() => {});
   refresh();

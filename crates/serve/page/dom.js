@@ -14,7 +14,8 @@ export function svg(name, attributes = {}, ...children) {
 
 function fill(made, attributes, children) {
   for (const [key, value] of Object.entries(attributes)) {
-    if (key.startsWith('on')) made.addEventListener(key.slice(2), value);
+    // As a property, of which a text makes no listener.
+    if (key.startsWith('on')) made[key] = value;
     else if (value !== undefined && value !== false) made.setAttribute(key, value === true ? '' : value);
   }
   made.append(...children.flat().filter((child) => child !== undefined && child !== null));

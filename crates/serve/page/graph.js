@@ -1,7 +1,6 @@
 // Who waits for whom across locks: processes as boxes, waits as arrows, circles in red.
 
 import { element, svg, who } from './dom.js';
-import { circles } from './locks.js';
 
 // Names that differ at their ends stay different.
 const squeeze = (text, length) =>
@@ -105,7 +104,6 @@ export function graph(data) {
     );
   return [
     title,
-    circles(data.locks.deadlocks),
     element(
       'div',
       { class: 'card', style: 'padding:10px;overflow:auto' },

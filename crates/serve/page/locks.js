@@ -73,7 +73,6 @@ export function locks(data, prefix, search) {
       input,
       element('span', { class: 'soft', role: 'status' }, `${shown.length} in use`),
     ),
-    circles(data.locks.deadlocks),
     shown.length === 0
       ? element(
           'div',
@@ -107,7 +106,7 @@ export function circles(deadlocks) {
   return deadlocks.map((circle) =>
     element(
       'p',
-      { class: 'notice', role: 'alert' },
+      { class: 'notice' },
       element('strong', {}, 'Deadlock? '),
       circle.map((wait) => `${wait.who} waits for ${wait.waits_for_lock} behind ${wait.behind}`).join('; '),
       '. Look at these processes.',

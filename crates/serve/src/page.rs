@@ -10,13 +10,14 @@ const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// The path of each file, its type and its content.
-const FILES: [(&str, &str, &str); 9] = [
+const FILES: [(&str, &str, &str); 10] = [
     ("/", HTML, include_str!("../page/index.html")),
     ("/page/style.css", "text/css; charset=utf-8", include_str!("../page/style.css")),
     ("/page/icon.svg", "image/svg+xml", include_str!("../page/icon.svg")),
     ("/page/app.js", SCRIPT, include_str!("../page/app.js")),
     ("/page/api.js", SCRIPT, include_str!("../page/api.js")),
     ("/page/dom.js", SCRIPT, include_str!("../page/dom.js")),
+    ("/page/update.js", SCRIPT, include_str!("../page/update.js")),
     ("/page/locks.js", SCRIPT, include_str!("../page/locks.js")),
     ("/page/lock.js", SCRIPT, include_str!("../page/lock.js")),
     ("/page/graph.js", SCRIPT, include_str!("../page/graph.js")),
@@ -74,6 +75,6 @@ mod tests {
         assert!(POLICY.contains("default-src 'none'") && POLICY.contains("script-src 'self';"), "{POLICY}");
         // The one place that makes elements: children are appended as text, and a listener is never a text.
         let dom = FILES.iter().find(|(path, ..)| *path == "/page/dom.js").expect("dom.js").2;
-        assert!(dom.contains("made.append(") && dom.contains("addEventListener"), "look at it again");
+        assert!(dom.contains("made.append(") && dom.contains("made[key] = value"), "look at it again");
     }
 }
