@@ -19,7 +19,8 @@ const CLOCK: Clock = Clock::Boot;
 /// After this time a waiting request is sent again with the same key: whatever is between may close a silent connection.
 const POLL: Duration = Duration::from_secs(25);
 
-/// The first heartbeat of a wait, whose request the server keeps: before a wait counts as one without any reply.
+/// The first heartbeat of a wait, whose request the server keeps, if the session has been silent before: in time for the wait not
+/// to count as one without any reply.
 const FIRST_BEAT: Duration = Duration::from_millis(500);
 
 /// What a request for a hold came to.
@@ -148,8 +149,12 @@ impl Http {
     /// Keeps the session while a claim waits; holds are kept by their keeper's renewals. Resolves when the session is over, or with
     /// an error when the server has not replied for longer than half the TTL.
     async fn keep_session(&self, attempt: &Attempt, session: &Arc<Session>) -> Result<()> {
-        let began = CLOCK.now();
-        let mut due = began.plus(FIRST_BEAT.min(self.ttl / 5));
+        let (began, first_beat) = (CLOCK.now(), FIRST_BEAT.min(self.ttl / 5));
+        let mut due = began.plus(first_beat);
+        if began.since(session.last_heard()) < first_beat {
+            attempt.replied();
+            due = session.last_heard().plus(self.ttl / 3);
+        }
         loop {
             CLOCK.sleep_until(due).await;
             due = session.last_heard().plus(self.ttl / 3);
