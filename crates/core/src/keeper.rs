@@ -318,7 +318,8 @@ impl Keeper {
     /// Asks the owner of a claim, as [`inspect`](Self::inspect) names it, to release it, and waits up to `limit` until it is gone;
     /// `false` if it is still there. The owner learns of it at once where holders listen to messages (Redis *queue*; PostgreSQL
     /// but *row*), elsewhere with its next renewal, from [`Guard::release_requested`](crate::Guard::release_requested), and is
-    /// free to go on: to [`evict`](Self::evict) is the next step. A claim that waits is asked, too, and its owner learns of it when it is granted.
+    /// free to go on: to [`evict`](Self::evict) is the next step. A claim that waits is asked, too, and its owner learns of it
+    /// when it is granted.
     ///
     /// Cancel safety: when dropped, the claim may or may not be asked.
     ///

@@ -57,6 +57,12 @@ function show(children) {
 // Says what is wrong, aloud once: what is said already stays as it is.
 const warn = (children) => update(notices, children);
 
+// Of a lock, those that it is part of.
+function deadlocks({ kind, name }) {
+  const concerns = (circle) => kind !== 'lock' || circle.some((wait) => wait.waits_for_lock === name);
+  return kind === 'server' ? [] : circles(data.locks.deadlocks.filter(concerns));
+}
+
 function figures() {
   const server = data.server;
   if (!server) return [element('p', {}, 'loading')];
@@ -135,7 +141,7 @@ async function refresh() {
       document.getElementById('engine').textContent =
         `${data.server.engine} · ${data.server.namespace || 'no namespace'}`;
       await draw();
-      warn(circles(data.locks.deadlocks));
+      warn(deadlocks(view()));
     } while (again);
   } catch (error) {
     warn([element('p', { class: 'notice' }, error.message)]);

@@ -36,7 +36,7 @@ function claims(lock, data, evict) {
       },
       cell('Place', String(at + 1)),
       cell(
-        '',
+        'State',
         element('span', { class: `tag ${claim.standing}` }, claim.standing),
         claim.uncertain ? element('span', { class: 'tag warn' }, 'uncertain') : '',
       ),
@@ -78,7 +78,7 @@ function claims(lock, data, evict) {
         ),
       ),
     );
-  const head = ['Place', '', 'Who', 'As', 'Token', 'For', 'TTL left', 'Behind', ''];
+  const head = ['Place', 'State', 'Who', 'As', 'Token', 'For', 'TTL left', 'Behind', ''];
   return element(
     'div',
     { class: 'card' },
@@ -92,7 +92,7 @@ function claims(lock, data, evict) {
           'tr',
           {},
           head.map((text) =>
-            element('th', { scope: 'col' }, text || element('span', { class: 'visually-hidden' }, 'State or action')),
+            element('th', { scope: 'col' }, text || element('span', { class: 'visually-hidden' }, 'Action')),
           ),
         ),
       ),
@@ -117,7 +117,8 @@ export function timeline(lock) {
   const rows = [...(lock.history ?? []).slice(0, 20).reverse(), ...live];
   if (rows.length === 0)
     return element('p', { class: 'soft' }, 'Nothing was seen yet. Claims of others are remembered while somebody watches.');
-  const [width, left, step] = [1000, 190, 24];
+  // Not smaller than its text can be read; it scrolls where there is less room.
+  const [width, left, step] = [Math.max(640, Math.min(1000, innerWidth - 80)), 190, 24];
   const from = Math.min(...rows.map((row) => row.joined_ms));
   const span = Math.max(now - from, 1000);
   const x = (time) => left + ((time - from) / span) * (width - left - 12);
@@ -159,12 +160,13 @@ export function timeline(lock) {
   });
   return element(
     'div',
-    { class: 'card', style: 'padding:14px' },
+    { class: 'card', style: 'padding:14px;overflow:auto' },
     legend(),
     svg(
       'svg',
       {
         class: 'picture',
+        style: 'min-width:640px',
         viewBox: `0 0 ${width} ${height}`,
         role: 'img',
         'aria-label': `The last ${rows.length} claims of ${lock.name}`,

@@ -56,7 +56,7 @@ impl Queue for Prefixed {
     }
 
     async fn turn(&self, claim: &Claim) -> Result<impl Send> {
-        self.queue.next_turn(&self.claim(claim)).await
+        self.queue.parts.turns.next(&self.claim(claim)).await
     }
 
     async fn join(&self, claim: &Claim) -> Result<Joined> {

@@ -14,7 +14,7 @@ use crate::lease::Lease;
 use crate::leases::Leases;
 use crate::look;
 use crate::requests::{Client, Reply};
-use crate::turns::{Turn, Turns};
+use crate::turns::Turns;
 use crate::value::{self, Times, Value};
 use crate::wake::{self, Watches};
 use futures_util::future::join_all;
@@ -61,7 +61,7 @@ pub(crate) struct Parts {
     pub(crate) leases: Leases,
     pub(crate) watches: Arc<Watches>,
     pub(crate) claims: Arc<Claims>,
-    turns: Turns,
+    pub(crate) turns: Turns,
     /// The lease of the tombstones. It is never kept alive, so they go by themselves.
     tombstone_lease: Mutex<Option<(i64, Instant)>>,
     /// The last search for evicted claims had no reply in time.
@@ -99,11 +99,6 @@ impl Etcd {
             runtime.spawn(drop_the_neglected(Arc::clone(&parts))),
         ];
         Ok(Self { parts, tasks: Mutex::new(tasks) })
-    }
-
-    /// Resolves when the claim may join.
-    pub(crate) async fn next_turn(&self, claim: &Claim) -> Result<Turn> {
-        self.parts.turns.next(claim).await
     }
 
     /// Ends the background tasks; says whether this call was the first.
@@ -370,7 +365,7 @@ impl Queue for Etcd {
     }
 
     async fn turn(&self, claim: &Claim) -> Result<impl Send> {
-        self.next_turn(claim).await
+        self.parts.turns.next(claim).await
     }
 
     async fn join(&self, claim: &Claim) -> Result<Joined> {

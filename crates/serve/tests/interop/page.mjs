@@ -206,6 +206,7 @@ try {
   // The hold that has just ended comes back with the history.
   for (const hold of [held, await waiting[0]])
     await page.locator('svg text').filter({ hasText: String(hold.tokens[0].token) }).waitFor();
+  await evict.blur();
   await page.screenshot({ path: join(pictures, 'page-lock.png') });
   await page.getByRole('button', { name: 'Evict the claim of checkout' }).click();
   await page.getByRole('button', { name: 'Evict', exact: true }).click();
@@ -248,10 +249,17 @@ try {
   assert.ok(await dark.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
   await dark.screenshot({ path: join(pictures, 'page-phone.png') });
   // Every control has a name for a screen reader.
-  const unnamed = await dark
-    .locator('a, button, input')
-    .evaluateAll((all) => all.filter((one) => !(one.textContent.trim() || one.ariaLabel || one.labels?.length)).length);
-  assert.equal(unnamed, 0);
+  const unnamed = () =>
+    dark
+      .locator('a, button, input')
+      .evaluateAll((all) => all.filter((one) => !(one.textContent.trim() || one.ariaLabel || one.labels?.length)).length);
+  assert.equal(await unnamed(), 0);
+  await dark.goto(`${url}/#/lock/orders%2F42`);
+  await dark.locator('svg .held').first().waitFor();
+  assert.ok(await dark.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+  const letters = await dark.locator('svg text').first().evaluate((text) => text.getBoundingClientRect().height);
+  assert.ok(letters >= 12, `the picture is readable: its letters are ${letters} px high`);
+  assert.equal(await unnamed(), 0);
 
   // With tokens: asked for once, and evict is refused without the right.
   const made = String(execFileSync(program, ['serve', '--new-token', 'looker']));
