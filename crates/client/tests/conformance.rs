@@ -47,6 +47,7 @@ fn suite(abilities: Abilities) -> Suite {
     let own_id = "the claim at the engine is the server's, and has another id than the client's";
     Suite::new(abilities)
         .cannot("loss::a_late_renewal_does_not_revive", own_id)
+        .cannot("loss::a_wait_that_joins_again_says_so", "the server's wait joins again, and says so there")
         .cannot("looking::a_holder_is_shown_with_its_token", own_id)
         .cannot("looking::a_hold_is_shown_since_its_grant_and_a_wait_since_its_join", own_id)
         .cannot(

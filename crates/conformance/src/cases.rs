@@ -155,6 +155,7 @@ pub(crate) fn all() -> Vec<Case> {
         loss::a_late_renewal_does_not_revive [];
         loss::work_under_protection_is_cancelled_on_loss [];
         loss::an_evicted_waiter_joins_again [Fair];
+        loss::a_wait_that_joins_again_says_so [Fair];
         asking::an_asked_holder_is_told_and_lets_go [Ask];
         asking::a_message_tells_the_holder_long_before_it_renews [AskMessage];
         asking::a_holder_that_goes_on_keeps_its_lock [Ask];

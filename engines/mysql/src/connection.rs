@@ -397,11 +397,13 @@ mod tests {
             let used = Cell::new(None);
             let sleeping = pool.run("sleep", statement("DO SLEEP(3)", ()));
             let others = async {
-                while !is_alone {
+                if is_alone {
+                    return std::future::pending().await;
+                }
+                loop {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     used.set(number().await.expect("a reply"));
                 }
-                std::future::pending::<()>().await;
             };
             tokio::select! {
                 biased;
