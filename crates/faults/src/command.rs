@@ -77,8 +77,12 @@ pub struct Arguments {
     picture: Option<PathBuf>,
 
     /// Keep the results in FILE
-    #[arg(long, value_name = "FILE", default_value = "target/faults/results.jsonl")]
+    #[arg(long, value_name = "FILE", default_value = "docs/faults.jsonl")]
     results: PathBuf,
+
+    /// Note with each result that it was made with the code of COMMIT
+    #[arg(long, value_name = "COMMIT", default_value = "")]
+    commit: String,
 
     /// Write the tables of the page FILE, such as docs/proof.md, from the results, and run nothing
     #[arg(long, value_name = "FILE")]
@@ -228,7 +232,8 @@ impl Arguments {
                         sums.tell(
                             &cell_name(subject, fault),
                             seed,
-                            run.and_then(|record| {
+                            run.and_then(|mut record| {
+                                record.commit.clone_from(&self.commit);
                                 results::add(&self.results, &record)?;
                                 Ok(record)
                             }),
@@ -310,7 +315,7 @@ impl Sums {
             }
         };
         println!(
-            "{name:<40} {} strikes, {} holds, waited {:.1} s, seed {seed}, {:.0} s: {verdict}",
+            "{name:<40} {} strikes, {} holds, waited {:.1} s, seed {seed}, {} s: {verdict}",
             record.strikes,
             record.holds,
             record.waited_ms as f64 / 1000.0,

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// What is done to the clients, the network or the servers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Fault {
@@ -74,6 +74,7 @@ pub enum Fault {
     /// The wall clock of the clients is set forward and back by an hour.
     ClientClock,
     /// One of the above after the other, as the seed has it.
+    #[default]
     Mixed,
 }
 

@@ -63,16 +63,18 @@ fn run(records: &[Record]) -> String {
     let of_all = |sum: fn(&Record) -> u64| grouped(records.iter().map(sum).sum());
     let all = cells().into_iter().filter(|(_, fault, _)| *fault != Fault::Mixed).count();
     let surprises = latest.values().filter(|record| record.surprise.is_some()).count();
-    let days = |by: fn(u64, u64) -> u64| {
-        records.iter().map(|record| record.unix_seconds).reduce(by).unwrap_or_default()
+    let Some((first, last)) = records.first().zip(records.last()) else {
+        return format!("None of {all} cells was run yet.\n");
     };
     format!(
-        "{} of {all} cells, **{}**, run {} to {}. In all {} runs: {} faults, {} holds, {} waits given up, \
+        "{} of {all} cells, **{}**, run {} (commit {}) to {} ({}). In all {} runs: {} faults, {} holds, {} waits given up, \
          {} accesses whose token was checked, of which {} were refused.{}\n",
         latest.len(),
         plural(surprises),
-        day(days(u64::min)),
-        day(days(u64::max)),
+        first.date,
+        first.commit,
+        last.date,
+        last.commit,
         records.len(),
         of_all(|record| record.strikes),
         of_all(|record| record.holds),
@@ -187,7 +189,7 @@ fn mixed(records: &[Record]) -> String {
         let longest = of.iter().map(|record| record.waited_ms).max().unwrap_or_default();
         text += &row([
             subject.to_owned(),
-            format!("{:.1}", of.iter().fold(0.0, |sum, record| sum + record.seconds) / 60.0),
+            format!("{:.1}", of.iter().map(|record| record.seconds).sum::<u64>() as f64 / 60.0),
             sum(|record| record.strikes),
             sum(|record| record.holds),
             sum(|record| record.checked),
@@ -232,12 +234,6 @@ fn grouped(number: u64) -> String {
     text
 }
 
-/// A day, by the civil calendar.
-fn day(unix_seconds: u64) -> String {
-    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(unix_seconds);
-    humantime::format_rfc3339_seconds(time).to_string().split('T').next().unwrap_or_default().to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,7 +243,7 @@ mod tests {
         serde_json::from_str(&format!(
             "{{\"subject\":{subject:?},\"fault\":{fault:?},\"stated\":\"safe\",\"surprise\":{surprise},\"findings\":[],\"seed\":7,\
              \"strikes\":2,\"holds\":1000,\"lost\":1,\"cancelled\":3,\"checked\":1234567,\"refused\":1,\"unfenced\":9,\
-             \"lost_unfenced\":1,\"waited_ms\":2100,\"seconds\":60.0,\"unix_seconds\":1700000000}}"
+             \"lost_unfenced\":1,\"waited_ms\":2100,\"seconds\":60,\"date\":\"2023-11-14\",\"commit\":\"abc1234\"}}"
         ))
         .expect("a record")
     }

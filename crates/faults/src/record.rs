@@ -43,10 +43,16 @@ impl Default for Settings {
     }
 }
 
-/// What came of one run of a cell.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// What came of one run of a cell; counts of nothing are left out of its line.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct Record {
+    /// The day on which it ended.
+    pub date: String,
+    /// The state of the code it was made with; `+` says that it was changed.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub commit: String,
     /// The engine, style and topology.
     pub subject: String,
     /// The fault.
@@ -54,39 +60,51 @@ pub struct Record {
     /// What was stated.
     pub stated: String,
     /// In what the run differs from that; `None` if it does not.
+    #[serde(skip_serializing_if = "is_nothing")]
     pub surprise: Option<String>,
     /// What was broken, the first few.
+    #[serde(skip_serializing_if = "is_nothing")]
     pub findings: Vec<String>,
     /// The seed of the schedule.
     pub seed: u64,
     /// How often the fault struck.
     pub strikes: u64,
     /// How often a lock was held.
+    #[serde(skip_serializing_if = "is_nothing")]
     pub holds: u64,
     /// Holds that were lost, and whose holder was told.
+    #[serde(skip_serializing_if = "is_nothing")]
     pub lost: u64,
     /// Claims whose place in a fair queue was seen while they waited, and which nobody may overtake.
-    #[serde(default)]
+    #[serde(skip_serializing_if = "is_nothing")]
     pub placed: u64,
     /// Waits that were given up.
+    #[serde(skip_serializing_if = "is_nothing")]
     pub cancelled: u64,
     /// Accesses to the resource whose token was checked.
+    #[serde(skip_serializing_if = "is_nothing")]
     pub checked: u64,
     /// Those that were refused.
+    #[serde(skip_serializing_if = "is_nothing")]
     pub refused: u64,
     /// Updates without a check of tokens.
+    #[serde(skip_serializing_if = "is_nothing")]
     pub unfenced: u64,
     /// Those that were lost.
+    #[serde(skip_serializing_if = "is_nothing")]
     pub lost_unfenced: u64,
     /// The longest time after a fault until everybody was served again, in milliseconds.
+    #[serde(skip_serializing_if = "is_nothing")]
     pub waited_ms: u64,
     /// Whether the servers' data was in memory instead of on a disk.
-    #[serde(default)]
+    #[serde(skip_serializing_if = "is_nothing")]
     pub in_memory: bool,
     /// How long the run took.
-    pub seconds: f64,
-    /// When it ended, in seconds since 1970.
-    pub unix_seconds: u64,
+    pub seconds: u64,
+}
+
+fn is_nothing<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// Runs a cell of the table on servers of its own, and judges it.
@@ -174,8 +192,10 @@ impl Record {
     pub(crate) fn of(subject: &str, plan: &Plan<'_>, run: &Run) -> Self {
         let counts = judge::Counts::of(&run.history);
         let waited = run.strikes.iter().map(|strike| strike.waited).max().unwrap_or_default();
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let now = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();
         Self {
+            date: now.split('T').next().unwrap_or_default().to_owned(),
+            commit: String::new(),
             subject: subject.into(),
             fault: plan.fault,
             stated: plan.outcome.to_string(),
@@ -193,8 +213,7 @@ impl Record {
             lost_unfenced: run.sums.lost_unfenced,
             waited_ms: waited.as_millis() as u64,
             in_memory: is_in_memory(),
-            seconds: run.seconds,
-            unix_seconds: since.map_or(0, |since| since.as_secs()),
+            seconds: run.seconds.round() as u64,
         }
     }
 
