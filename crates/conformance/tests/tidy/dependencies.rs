@@ -1,10 +1,10 @@
-//! What we depend on: licences and sources as `deny.toml` allows them, which `cargo deny` judges by as well.
+//! What we depend on: licences, sources and duplicates as `deny.toml` allows them, which `cargo deny` judges by as well.
 //!
 //! Advisories are not looked at here: their list is a repository that a build does not fetch.
 
 use super::{no_complaints, root};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
@@ -101,6 +101,35 @@ fn every_dependency_is_from_the_registry_under_an_allowed_licence() {
             }
         }
     }
+    no_complaints(complaints);
+}
+
+/// The crates of which `deny.toml` allows another version, and what its number begins with.
+fn skipped(text: &str) -> Vec<(&str, &str)> {
+    let specs = text.split("{ crate = \"").skip(1).filter_map(|rest| rest.split('"').next());
+    specs.map(|spec| spec.split_once(':').expect("a crate and a version")).collect()
+}
+
+#[test]
+fn a_crate_has_one_version_but_for_those_that_deny_toml_names() {
+    let text = std::fs::read_to_string(root().join("deny.toml")).expect("deny.toml");
+    let mut unused = skipped(&text);
+    let mut versions: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for package in packages() {
+        let of = |field: &str| package[field].as_str().expect("text").to_owned();
+        let (name, version) = (of("name"), of("version"));
+        let is_it = |(skipped, begin): &(&str, &str)| {
+            *skipped == name && version.strip_prefix(begin).is_some_and(|rest| rest.starts_with('.'))
+        };
+        match unused.iter().position(is_it) {
+            Some(found) => drop(unused.swap_remove(found)),
+            None => versions.entry(name).or_default().push(version),
+        }
+    }
+    let several = versions.into_iter().filter(|(_, versions)| versions.len() > 1);
+    let mut complaints: Vec<String> =
+        several.map(|(name, versions)| format!("{name} has versions {}", versions.join(", "))).collect();
+    complaints.extend(unused.iter().map(|(name, version)| format!("deny.toml: no {name} {version} to skip")));
     no_complaints(complaints);
 }
 
