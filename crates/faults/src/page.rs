@@ -1,7 +1,7 @@
 //! Tables for a Markdown page, put between its marks: `<!-- faults:matrix -->` up to `<!-- faults:end -->`.
 //!
-//! A mark names `run` (when, and the sums), `matrix` (a row for each fault, a column for each engine), `engines` (what each one
-//! went through), `mixed` (long runs, added up) or `surprises`.
+//! A mark names `run` (when, and the sums), `matrix` (a row for each fault, a column for each engine), `breaks` (how long
+//! each documented one takes), `engines` (what each one went through), `mixed` (long runs, added up) or `surprises`.
 
 use crate::fault::Fault;
 use crate::outcome::Outcome;
@@ -38,6 +38,7 @@ fn table(name: &str, records: &[Record]) -> Result<String> {
     match name {
         "run" => Ok(run(records)),
         "matrix" => Ok(matrix(records)),
+        "breaks" => Ok(breaks(records)),
         "engines" => Ok(engines(records)),
         "mixed" => Ok(mixed(records)),
         "surprises" => Ok(surprises(records)),
@@ -88,9 +89,18 @@ fn run(records: &[Record]) -> String {
 fn matrix(records: &[Record]) -> String {
     let latest = latest(records);
     let stated = cells();
+    let faults = Fault::ALL.into_iter().filter(|fault| *fault != Fault::Mixed);
+    let (run, missing): (Vec<_>, Vec<_>) =
+        faults.partition(|fault| latest.values().any(|record| record.fault == *fault));
+    let missing: Vec<String> = missing.iter().map(|fault| format!("`{fault}`")).collect();
+    let missing =
+        if missing.is_empty() { String::new() } else { format!("\nNot run yet: {}.\n", missing.join(", ")) };
+    if run.is_empty() {
+        return missing;
+    }
     let mut text = row(std::iter::once("fault".to_owned()).chain(ENGINES.map(str::to_owned)));
     text += &row((0..=ENGINES.len()).map(|_| "---".to_owned()));
-    for fault in Fault::ALL.into_iter().filter(|fault| *fault != Fault::Mixed) {
+    for fault in run {
         let of_engine = |name: &str| {
             let here = stated.iter().filter(|(subject, of, _)| *of == fault && engine(subject) == name);
             let here: Vec<_> = here
@@ -99,6 +109,29 @@ fn matrix(records: &[Record]) -> String {
             cell(&here)
         };
         text += &row(std::iter::once(format!("`{fault}`")).chain(ENGINES.map(of_engine)));
+    }
+    text + &missing
+}
+
+/// How long the runs took that showed a documented break, by fault and break.
+fn breaks(records: &[Record]) -> String {
+    let latest = latest(records);
+    let mut text = row(["fault", "break", "cells", "longest run"].map(str::to_owned));
+    text += &row(["---"; 4].map(str::to_owned));
+    for fault in Fault::ALL {
+        let mut by_break: BTreeMap<String, Vec<Option<u64>>> = BTreeMap::new();
+        for (subject, _, outcome) in cells().into_iter().filter(|(_, of, _)| *of == fault) {
+            let Some(stated) = outcome.documented() else { continue };
+            let record = latest.get(&crate::record::cell_name(subject, fault));
+            let shown = record.filter(|record| record.surprise.is_none());
+            by_break.entry(stated.to_string()).or_default().push(shown.map(|record| record.seconds));
+        }
+        for (name, runs) in by_break {
+            let longest =
+                runs.iter().flatten().max().map_or("–".to_owned(), |longest| format!("{longest} s"));
+            let count = format!("{} of {}", runs.iter().flatten().count(), runs.len());
+            text += &row([format!("`{fault}`"), name, count, longest]);
+        }
     }
     text
 }
@@ -275,5 +308,25 @@ mod tests {
         assert!(surprises(&records).contains("redis:plain / cut, seed 7"));
         assert!(mixed(&[record("etcd", "mixed", None)]).contains("| etcd | 1.0 | 2 |"));
         assert!(mixed(&[]).contains("| all | 0.0 | 0 |"));
+    }
+
+    #[test]
+    fn a_fault_has_a_row_once_it_was_run() {
+        let matrix = matrix(&[record("redis", "cut", None)]);
+        assert!(matrix.contains("\n| `cut` |") && !matrix.contains("| `tear` |"), "{matrix}");
+        assert!(matrix.contains("\nNot run yet: `pause`, `pause-short`,"), "{matrix}");
+        assert!(run(&[]).starts_with("None of "));
+        for fault in Fault::ALL {
+            let matrix = super::matrix(&[record("redis", &fault.to_string(), None)]);
+            assert_eq!(matrix.contains(&format!("\n| `{fault}` |")), fault != Fault::Mixed, "{matrix}");
+        }
+    }
+
+    #[test]
+    fn every_break_has_the_time_of_its_longest_run() {
+        let breaks =
+            breaks(&[record("redis", "clock-turns", None), record("redlock", "clock-back", Some("none"))]);
+        assert!(breaks.contains("| `clock-turns` | two holders | 1 of 10 | 60 s |"), "{breaks}");
+        assert!(breaks.contains("| `clock-back` | dead claims are kept | 0 of 10 | – |"), "{breaks}");
     }
 }
