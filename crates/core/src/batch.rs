@@ -4,14 +4,13 @@
 //! sends it as one request, and goes on until nothing waits any more. So a request on an idle connection goes at once,
 //! and the more tasks there are, the more requests travel together.
 
+use crate::sync::{Handle, Mutex, MutexGuard, yield_now};
 use futures_util::future::join_all;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::runtime::Handle;
+use std::sync::{Arc, PoisonError};
 use tokio::sync::oneshot;
-use tokio::task::yield_now;
 
 /// How an engine sends several requests as one.
 pub trait Batch: Send + Sync + 'static {
@@ -190,7 +189,7 @@ impl<B: Batch> fmt::Debug for Batcher<B> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
     use std::ops::Range;

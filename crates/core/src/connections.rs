@@ -5,21 +5,21 @@
 //! of them, and serves callers that have no runtime of their own.
 
 mod replies;
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod tests;
 
 pub use replies::{NoReply, Replies};
 
+#[cfg(not(shuttle))]
 use crate::background;
 use crate::engine::BoxFuture;
 use crate::error::{Error, Result};
+use crate::sync::{AbortHandle, Handle, Id, Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::fmt;
 use std::future::pending;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use tokio::runtime::{Handle, Id};
+use std::sync::{Arc, PoisonError, Weak};
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 
 /// A connection that can say whether it is still of use.
 pub trait Connection: Send + Sync + 'static {
@@ -64,6 +64,15 @@ impl<C: Connection> Connections<C> {
         Self(Arc::new(Inner { open, slots: Mutex::default() }))
     }
 
+    /// Closes all connections, as soon as their last request has ended. Later calls open new ones.
+    pub fn close(&self) {
+        let slots = std::mem::take(&mut *self.0.slots());
+        slots.into_values().filter_map(|slot| slot.task).for_each(|task| task.abort());
+    }
+}
+
+#[cfg(not(shuttle))]
+impl<C: Connection> Connections<C> {
     /// The connection of the caller's runtime, or the background's if the caller has none.
     ///
     /// Cancel safety: the opening goes on, for the next caller.
@@ -86,14 +95,10 @@ impl<C: Connection> Connections<C> {
     pub async fn background(&self) -> Result<Arc<C>> {
         self.on(background::handle()).await
     }
+}
 
-    /// Closes all connections, as soon as their last request has ended. Later calls open new ones.
-    pub fn close(&self) {
-        let slots = std::mem::take(&mut *self.0.slots());
-        slots.into_values().filter_map(|slot| slot.task).for_each(|task| task.abort());
-    }
-
-    async fn on(&self, runtime: &Handle) -> Result<Arc<C>> {
+impl<C: Connection> Connections<C> {
+    pub(crate) async fn on(&self, runtime: &Handle) -> Result<Arc<C>> {
         let mut opening = match self.0.find_or_open(runtime) {
             State::Open(connection) => return Ok(connection),
             State::Opening(opening) => opening,

@@ -3,10 +3,10 @@
 use crate::clock::{Clock, Moment};
 use crate::engine::{Engine, Renewal};
 use crate::life::Life;
+use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 

@@ -36,6 +36,8 @@ pub mod fuzzing;
 pub mod grant;
 mod guard;
 mod handle;
+#[cfg(shuttle)]
+mod interleavings;
 mod keeper;
 mod life;
 mod memory;
@@ -49,6 +51,7 @@ mod race;
 mod renewal;
 mod rwlock;
 mod semaphore;
+mod sync;
 mod telemetry;
 mod worker;
 

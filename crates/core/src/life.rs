@@ -9,10 +9,11 @@ use crate::acquire::Stay;
 use crate::claim::Claim;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LostReason};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use crate::sync::{Mutex, MutexGuard};
 use crate::telemetry::{self, OneMore};
 use outliving::Outliving;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 

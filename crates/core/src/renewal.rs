@@ -7,9 +7,10 @@ use crate::engine::{Engine, Kept, Renewal};
 use crate::error::LostReason;
 use crate::life::Life;
 use crate::name::LockName;
+use crate::sync::{Mutex, MutexGuard};
 use crate::telemetry::Telemetry;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -17,7 +18,7 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(crate) struct Renewals {
     registry: Mutex<Registry>,
-    wake: Notify,
+    pub(crate) wake: Notify,
 }
 
 #[derive(Debug)]
@@ -104,7 +105,7 @@ impl Renewals {
     }
 
     /// What to do next: the claims to watch and when to look again; `None` when the keeper is closed.
-    fn plan(&self, tick: Moment, now: Moment, ttl: Duration) -> Option<Plan> {
+    pub(crate) fn plan(&self, tick: Moment, now: Moment, ttl: Duration) -> Option<Plan> {
         let mut registry = self.registry();
         if registry.closed {
             return None;
@@ -125,24 +126,24 @@ impl Renewals {
         Some(Plan { tick, looks_at: registry.looks_at, ttl })
     }
 
-    fn snapshot(&self) -> Vec<Arc<Life>> {
+    pub(crate) fn snapshot(&self) -> Vec<Arc<Life>> {
         self.registry().lives.values().cloned().collect()
     }
 }
 
-struct Plan {
+pub(crate) struct Plan {
     tick: Moment,
-    looks_at: Moment,
+    pub(crate) looks_at: Moment,
     /// The shortest TTL of all claims, which sets the pace.
     ttl: Duration,
 }
 
 /// A renewal that was sent.
-struct Sent {
-    life: Arc<Life>,
-    ttl: Duration,
+pub(crate) struct Sent {
+    pub(crate) life: Arc<Life>,
+    pub(crate) ttl: Duration,
     /// What it confirms, beside that the claim is there.
-    change: u32,
+    pub(crate) change: u32,
 }
 
 /// The renewal task of one keeper.
@@ -233,7 +234,7 @@ impl Rounds {
         }
     }
 
-    fn confirm(&self, sent: impl Iterator<Item = Sent>, kept: &Kept, as_of: Moment) {
+    pub(crate) fn confirm(&self, sent: impl Iterator<Item = Sent>, kept: &Kept, as_of: Moment) {
         let [dead, asked] = [&kept.dead, &kept.asked].map(|ids| ids.iter().collect::<HashSet<&ClaimId>>());
         let now = self.clock.now();
         for Sent { life, ttl, change } in sent {
@@ -255,7 +256,7 @@ impl Rounds {
     }
 
     /// Fires the lost signal of every claim whose deadline has passed, whether or not the engine replies.
-    fn end_overdue(&self) {
+    pub(crate) fn end_overdue(&self) {
         for life in self.renewals.snapshot() {
             if let Some(reason) = life.lost() {
                 self.finish(&life, reason);

@@ -3,9 +3,10 @@
 use super::Life;
 use crate::claim::ClaimId;
 use crate::error::LostReason;
+use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use crate::sync::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 /// What claims depend on beside their TTL: a connection or a session, in either mechanism. The engine reports its state,

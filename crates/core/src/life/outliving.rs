@@ -4,7 +4,8 @@ use super::Life;
 use crate::clock::Moment;
 use crate::engine::Renewal;
 use crate::error::Error;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use crate::sync::MutexGuard;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// How long a claim lives at least, whatever becomes of this process.
