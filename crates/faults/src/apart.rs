@@ -1,8 +1,9 @@
-//! What a cell has for itself: a process, and where its fault needs them a clock of the servers, a network, a disk.
+//! What a cell has for itself: a process, and where its fault needs them a clock of the servers, a
+//! network, a disk, process ids.
 
 use crate::fault::Fault;
 use crate::shim::Shim;
-use crate::{Error, Result};
+use crate::{Error, Result, isolation};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -20,8 +21,22 @@ pub(crate) fn command(fault: Fault, folder: &Path) -> Result<Command> {
     let program = format!("/proc/{}/exe", std::process::id());
     let mut command = if fault.needs_root() { Command::new("unshare") } else { Command::new(&program) };
     match fault {
-        Fault::CutPackets => {
+        Fault::CutPackets | Fault::LeaderCut => {
             command.arg("--net").arg(&program);
+        }
+        Fault::ServerPids => {
+            // The first process reaps those that lost their parent; the program has another number there.
+            command.args([
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "--mount-proc",
+                "sh",
+                "-c",
+                "\"$@\"; exit $?",
+                "sh",
+            ]);
+            command.arg(std::env::current_exe()?);
         }
         Fault::FullDisk => {
             command.arg("--mount").arg(&program);
@@ -43,6 +58,7 @@ pub(crate) fn command(fault: Fault, folder: &Path) -> Result<Command> {
 pub(crate) fn enter(fault: Fault) -> Result<()> {
     match fault {
         Fault::CutPackets => set_network(true),
+        Fault::LeaderCut => set_network(true).and_then(|()| isolation::prepare()),
         Fault::FullDisk => {
             let options = format!("size={ROOM},mode=1777");
             run(
@@ -78,6 +94,11 @@ pub(crate) fn set_network(passes: bool) -> Result<()> {
     run("ip", &["link", "set", "lo", state].map(OsStr::new))
 }
 
+/// The next process gets this id, if it is free.
+pub(crate) fn set_next_pid(pid: u32) -> Result<()> {
+    Ok(fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string())?)
+}
+
 /// Leaves no room on the cell's disk.
 pub(crate) fn fill_disk() -> Result<()> {
     const TRIES: u32 = 100;
@@ -104,7 +125,8 @@ fn resize(disk: &Path, size: &str) -> Result<()> {
     run("mount", &["-o".as_ref(), options.as_ref(), disk.as_os_str()])
 }
 
-fn run(program: &str, arguments: &[&OsStr]) -> Result<()> {
+/// Runs a program that must succeed.
+pub(crate) fn run(program: &str, arguments: &[&OsStr]) -> Result<()> {
     let output = Command::new(program).args(arguments).output()?;
     let text = String::from_utf8_lossy(&output.stderr);
     if output.status.success() { Ok(()) } else { Err(Error::new(format!("{program}: {}", text.trim()))) }

@@ -192,7 +192,10 @@ impl Arguments {
             .filter(|(subject, fault)| self.is_chosen(subject, *fault) && is_new(subject, *fault))
             .partition(|(_, fault)| !fault.needs_root() || rustix::process::geteuid().is_root());
         if !left_out.is_empty() {
-            println!("left out, since only root may cut packets and mount a disk: {} cells", left_out.len());
+            println!(
+                "left out, since only root may have a network, a disk or process ids apart: {} cells",
+                left_out.len()
+            );
         }
         Ok(may)
     }

@@ -51,6 +51,8 @@ pub enum Fault {
     ServerKill,
     /// The servers end in an orderly way, and are started again.
     ServerStop,
+    /// The servers are killed, and come back with the process ids that they had, as in a container.
+    ServerPids,
     /// The servers can accept no connection and open no file for a while, and connections are reset.
     ServerFiles,
     /// The servers' disk is full for a while.
@@ -59,6 +61,8 @@ pub enum Fault {
     LeaderKill,
     /// The leader is stopped, and goes on.
     LeaderPause,
+    /// The leader and the other members cannot reach each other, while clients reach all of them.
+    LeaderCut,
     /// A minority of independent nodes is killed, and started again later without their data.
     NodesKill,
     /// A majority of independent nodes is killed, and started again at once without their data.
@@ -94,7 +98,7 @@ pub(crate) const OF_NETWORKS: [Fault; 8] = [
 
 impl Fault {
     /// All of them, in the order of the tables.
-    pub const ALL: [Fault; 33] = [
+    pub const ALL: [Fault; 35] = [
         Fault::Pause,
         Fault::PauseShort,
         Fault::Unfenced,
@@ -116,10 +120,12 @@ impl Fault {
         Fault::ServerPause,
         Fault::ServerKill,
         Fault::ServerStop,
+        Fault::ServerPids,
         Fault::ServerFiles,
         Fault::FullDisk,
         Fault::LeaderKill,
         Fault::LeaderPause,
+        Fault::LeaderCut,
         Fault::NodesKill,
         Fault::NodesForget,
         Fault::Failover,
@@ -140,9 +146,9 @@ impl Fault {
         matches!(self, Self::Waiters | Self::Overload)
     }
 
-    /// Whether it is done to a network or a disk that the run has for itself, which only root may have.
+    /// Whether it is done to a network, a disk or process ids that the run has for itself, which only root may have.
     pub fn needs_root(self) -> bool {
-        matches!(self, Self::CutPackets | Self::FullDisk)
+        matches!(self, Self::CutPackets | Self::FullDisk | Self::LeaderCut | Self::ServerPids)
     }
 }
 

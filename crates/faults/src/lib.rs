@@ -16,6 +16,7 @@ mod cell;
 mod clients;
 pub mod command;
 mod fault;
+mod isolation;
 mod judge;
 mod network;
 mod outcome;

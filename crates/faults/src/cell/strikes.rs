@@ -1,7 +1,6 @@
 //! The faults, as they are done to the workers, their networks and the servers of a run.
 
 use super::{Stage, Strike, WAITING};
-use crate::apart;
 use crate::clients::{MAIN, steady};
 use crate::fault::{Fault, OF_CLIENTS, OF_NETWORKS};
 use crate::judge::Finding;
@@ -9,6 +8,7 @@ use crate::outcome::{Break, Outcome, SOON};
 use crate::process::{NONE, Worker, limit_files};
 use crate::resource::CLIENTS_PER_PROCESS;
 use crate::{Error, Result};
+use crate::{apart, isolation};
 use lockkeeper_core::engine::Clock;
 use lockkeeper_testkit::{Proxy, Server};
 use rand::RngExt;
@@ -16,6 +16,9 @@ use rustix::process::Pid;
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// Members may take five seconds until they miss their leader.
+const ISOLATION: Duration = Duration::from_secs(10);
 
 impl Stage<'_> {
     /// Strikes once, and waits until everybody is served again.
@@ -185,6 +188,18 @@ impl Stage<'_> {
                 thread::sleep(moment);
                 servers.restart(&all);
             }
+            Fault::ServerPids => {
+                for server in all {
+                    let pid = server.pid();
+                    server.kill();
+                    thread::sleep(moment);
+                    apart::set_next_pid(pid)?;
+                    server.restart();
+                    if server.pid() != pid {
+                        return Err(Error::new("the server has another process id"));
+                    }
+                }
+            }
             Fault::ServerFiles => {
                 let pids = || all.iter().filter_map(|server| Pid::from_raw(server.pid().cast_signed()));
                 let before: Vec<_> = pids().map(|pid| limit_files(pid, NONE)).collect::<io::Result<_>>()?;
@@ -203,6 +218,16 @@ impl Stage<'_> {
                 all.iter().for_each(|server| server.kill());
                 thread::sleep(if fault == Fault::NodesKill { time } else { Duration::ZERO });
                 servers.restart(&all);
+            }
+            Fault::LeaderCut => {
+                let leader = servers.leader().ok_or_else(|| Error::new("there is no leader"))?;
+                isolation::cut(leader, &all)?;
+                thread::sleep(ISOLATION);
+                let is_replaced = servers.leader().is_some_and(|leads| leads.pid() != leader.pid());
+                isolation::heal()?;
+                if !is_replaced {
+                    return Err(Error::new("the others chose no leader of their own"));
+                }
             }
             Fault::LeaderKill | Fault::LeaderPause | Fault::Failover => {
                 let leader = servers.leader().ok_or_else(|| Error::new("there is no leader"))?;
