@@ -9,14 +9,17 @@ use lockkeeper_testkit::Server;
 use std::ffi::OsStr;
 use std::fs;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Where the kernel takes the ports of new connections from.
 const PORTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 const USUAL_PORTS: &str = "32768 60999";
-const NEW_PORTS: &str = "61000 61999";
-const NEW: &str = "61000-61999";
+/// Each cut has so many ports for new connections from here on, for those of an earlier cut stay.
+const FIRST: u32 = 61_000;
+const WIDTH: u32 = 250;
+const RANGES: u32 = 16;
 /// These come first.
-const CUTS: &str = "10";
+const PREFERENCE: &str = "10";
 
 /// A TCP socket, by its ports.
 struct Socket {
@@ -34,10 +37,14 @@ pub(crate) fn prepare() -> Result<()> {
 
 /// Cuts the member off.
 pub(crate) fn cut(member: &Server, all: &[&Server]) -> Result<()> {
-    fs::write(PORTS, NEW_PORTS)?;
+    static CUTS: AtomicU32 = AtomicU32::new(0);
+    let first = FIRST + WIDTH * (CUTS.fetch_add(1, Relaxed) % RANGES);
+    let last = first + WIDTH - 1;
+    fs::write(PORTS, format!("{first} {last}"))?;
+    let new = format!("{first}-{last}");
     for server in all {
         for socket in sockets(server)?.into_iter().filter(|socket| socket.listens) {
-            drop_packets(Some(NEW), Some(&socket.local.to_string()))?;
+            drop_packets(Some(&new), Some(&socket.local.to_string()))?;
         }
     }
     let sockets = sockets(member)?;
@@ -50,14 +57,15 @@ pub(crate) fn cut(member: &Server, all: &[&Server]) -> Result<()> {
 
 /// Lets everything pass again.
 pub(crate) fn heal() -> Result<()> {
-    while rule(&["del", "pref", CUTS]).is_ok() {}
-    Ok(fs::write(PORTS, USUAL_PORTS)?)
+    fs::write(PORTS, USUAL_PORTS)?;
+    while rule(&["del", "pref", PREFERENCE]).is_ok() {}
+    Ok(())
 }
 
 /// Between these ports, either way.
 fn drop_packets(one: Option<&str>, other: Option<&str>) -> Result<()> {
     for (from, to) in [(one, other), (other, one)] {
-        let mut words = vec!["add", "pref", CUTS, "ipproto", "tcp"];
+        let mut words = vec!["add", "pref", PREFERENCE, "ipproto", "tcp"];
         from.iter().for_each(|from| words.extend(["sport", from]));
         to.iter().for_each(|to| words.extend(["dport", to]));
         words.push("blackhole");

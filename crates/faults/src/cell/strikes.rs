@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 /// Members may take five seconds until they miss their leader.
 const ISOLATION: Duration = Duration::from_secs(10);
 
+const TRIES: u32 = 10;
+
 impl Stage<'_> {
     /// Strikes once, and waits until everybody is served again.
     pub(super) fn strike(&mut self, fault: Fault) -> Result<()> {
@@ -191,10 +193,16 @@ impl Stage<'_> {
             Fault::ServerPids => {
                 for server in all {
                     let pid = server.pid();
-                    server.kill();
-                    thread::sleep(moment);
-                    apart::set_next_pid(pid)?;
-                    server.restart();
+                    // A thread that somebody starts at that moment takes it away.
+                    for _ in 0..TRIES {
+                        server.kill();
+                        thread::sleep(moment);
+                        apart::set_next_pid(pid)?;
+                        server.restart();
+                        if server.pid() == pid {
+                            break;
+                        }
+                    }
                     if server.pid() != pid {
                         return Err(Error::new("the server has another process id"));
                     }
