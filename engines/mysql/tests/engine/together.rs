@@ -130,3 +130,37 @@ async fn renewals_do_not_wait_for_those_that_have_the_row() {
     held.release().await.expect("it was kept");
     waiting.await.expect("no panic").expect("its turn").release().await.expect("it was kept");
 }
+
+/// In the lock's row, and in the queue, to which a claim moves when another one comes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_the_server_calls_expired_is_lost_and_frees_nothing() {
+    const LIMIT: Duration = Duration::from_secs(30);
+    let server = MariaDb::start();
+    let connect = || lockkeeper::Connect::to(server.url()).ttl(Duration::from_secs(2)).connect();
+    let (keeper, other) = (connect().await.expect("a keeper"), connect().await.expect("a keeper"));
+    let mut sql = Conn::new(Opts::from_url(&server.url()).expect("a URL")).await.expect("a connection");
+    for (table, is_wanted) in [("lockkeeper_locks", false), ("lockkeeper_claims", true)] {
+        let guard = keeper.mutex(table).lock().await.expect("a lock");
+        if is_wanted {
+            assert!(other.mutex(table).try_lock().await.expect("an answer").is_none());
+            // From now on the keeper knows that the claim stands in the queue.
+            let expiry = "SELECT MIN(CAST(expires_at AS CHAR)) FROM lockkeeper_claims";
+            let first: Option<String> = sql.query_first(expiry).await.expect("a time");
+            while sql.query_first::<String, _>(expiry).await.expect("a time") == first {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        let expire = format!("UPDATE {table} SET expires_at = SYSDATE(6) - INTERVAL 1 SECOND WHERE id <> ''");
+        sql.query_drop(expire).await.expect("it is there");
+        assert!(sql.affected_rows() > 0, "{table}");
+        tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is lost");
+        let next = other.mutex(table).lock().await.expect("it is free");
+        assert!(guard.release().await.is_err());
+        assert!(
+            keeper.mutex(table).try_lock().await.expect("an answer").is_none(),
+            "{table}: freed by another"
+        );
+        assert_eq!(next.state(), State::Held);
+        next.release().await.expect("it is held");
+    }
+}
