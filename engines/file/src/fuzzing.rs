@@ -1,12 +1,13 @@
-//! What `fuzz/` feeds with bytes of a shared directory: names and contents of claims, and gates.
+//! What `fuzz/` feeds with bytes of a shared directory: names and contents of claims, and gates; and with URLs.
 
 #[cfg(test)]
 #[path = "../../../fuzz/corpus.rs"]
 mod corpus;
 
 use crate::claim_file::{self, ClaimName};
+use crate::config::Config;
 use crate::counter::{Counter, SIZE, fingerprint};
-use lockkeeper_core::engine::{Clock, Moment};
+use lockkeeper_core::engine::{Address, Clock, Moment};
 
 /// The name of a claim's file and, after a line break, its content.
 pub fn claim_files(data: &[u8]) {
@@ -44,8 +45,21 @@ fn gate(data: &[u8]) {
     }
 }
 
+/// A URL of this engine.
+pub fn urls(data: &[u8]) {
+    let Ok(url) = std::str::from_utf8(data) else { return };
+    if let Ok(address) = Address::parse(url) {
+        let _ = Config::take(address);
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn urls_of_the_corpus() {
+        super::corpus::feed("urls", super::urls);
+    }
+
     #[test]
     fn claim_files_of_the_corpus() {
         super::corpus::feed("claim_files", super::claim_files);

@@ -5,6 +5,10 @@ mod batch;
 mod config;
 mod connection;
 mod error;
+/// What cargo-fuzz and the tests of its corpora call.
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod keys;
 mod queue;
 mod row;

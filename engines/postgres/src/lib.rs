@@ -4,6 +4,10 @@ mod advisory;
 mod config;
 mod connection;
 mod error;
+/// What cargo-fuzz and the tests of its corpora call.
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod held;
 mod queue;
 mod row;

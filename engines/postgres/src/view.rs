@@ -265,7 +265,7 @@ fn write_hold<C>(name: &LockName, hold: &Hold<C>) -> String {
     format!("{}\t{}\t{token}\t{age}\t{left}\t{}", name.as_str(), hold.id, hold.holder.encode())
 }
 
-fn read_hold(line: &str) -> Option<ClaimRow> {
+pub(crate) fn read_hold(line: &str) -> Option<ClaimRow> {
     let mut parts = line.splitn(6, '\t');
     let mut next = || parts.next();
     Some(ClaimRow {

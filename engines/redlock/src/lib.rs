@@ -1,6 +1,10 @@
 //! RedLock: a lock on a majority of independent Redis servers, with fencing tokens that a majority has agreed on.
 
 mod ballot;
+/// What cargo-fuzz and the tests of its corpora call.
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(test)]
 mod model;
 mod nodes;
@@ -31,19 +35,8 @@ pub const STYLES: &[Abilities] =
 ///
 /// # Errors
 /// [`Error::Invalid`] for a bad address, [`Error::Engine`] when no majority can be reached.
-pub async fn connect(mut address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
-    address.take_style(&["plain"])?;
-    let limit = address.take_duration("node_timeout")?.unwrap_or_else(|| default_limit(ttl));
-    let restart_delay = address.take_duration("restart_delay")?.unwrap_or(ttl);
-    let options = ConnectOptions::read(&mut address)?;
-    address.finish()?;
-    let servers = read_servers(&address)?;
-    if limit.is_zero() || limit > ttl / 4 {
-        return Err(Error::invalid(format!(
-            "node_timeout={limit:?} does not suit a TTL of {ttl:?}: give at most a quarter of it"
-        )));
-    }
-
+pub async fn connect(address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
+    let Settings { servers, options, limit, restart_delay } = read(address, ttl)?;
     let channel = format!("lockkeeper:{}", ClaimId::random());
     let lock: Arc<OnceLock<Weak<Inner>>> = Arc::default();
     let (receiver, missing) = (Arc::clone(&lock), Arc::clone(&lock));
@@ -62,6 +55,30 @@ pub async fn connect(mut address: Address, ttl: Duration) -> Result<Arc<dyn Engi
     let inner = Arc::new(Inner::new(nodes, channel));
     let _ = lock.set(Arc::downgrade(&inner));
     Ok(Arc::new(RaceEngine(RedLock(inner))))
+}
+
+/// What the URL says.
+struct Settings {
+    servers: Vec<Server>,
+    options: ConnectOptions,
+    /// How long one server may take for a reply.
+    limit: Duration,
+    restart_delay: Duration,
+}
+
+fn read(mut address: Address, ttl: Duration) -> Result<Settings> {
+    address.take_style(&["plain"])?;
+    let limit = address.take_duration("node_timeout")?.unwrap_or_else(|| default_limit(ttl));
+    let restart_delay = address.take_duration("restart_delay")?.unwrap_or(ttl);
+    let options = ConnectOptions::read(&mut address)?;
+    address.finish()?;
+    let servers = read_servers(&address)?;
+    if limit.is_zero() || limit > ttl / 4 {
+        return Err(Error::invalid(format!(
+            "node_timeout={limit:?} does not suit a TTL of {ttl:?}: give at most a quarter of it"
+        )));
+    }
+    Ok(Settings { servers, options, limit, restart_delay })
 }
 
 /// Much smaller than the TTL: a silent node must not eat the time the lock is good for.

@@ -1,5 +1,9 @@
 //! What lockkeeper's database engines share: claims that wait, the listing of claims, time limits.
 
+/// What cargo-fuzz and the tests of its corpora call.
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod holds;
 mod limits;
 mod listing;

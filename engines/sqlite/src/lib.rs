@@ -6,6 +6,10 @@ mod claims;
 mod config;
 mod connection;
 mod error;
+/// What cargo-fuzz and the tests of its corpora call.
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod queue;
 mod row;
 mod schema;
