@@ -4,6 +4,7 @@
 
 mod support;
 
+use lockkeeper_testkit::Redis;
 use serde_json::Value;
 use support::Place;
 
@@ -20,6 +21,19 @@ fn what_held_is_said_in_words() {
     ] {
         assert!(text.contains(words), "{words} is missing in\n{text}");
     }
+}
+
+#[test]
+fn the_network_of_a_server_is_cut() {
+    let (place, redis) = (Place::new(), Redis::start());
+    // With a long TTL, so that what a busy machine delays is no loss.
+    let engine = ["torture", "--engine", &redis.url(), "--ttl", "4s"];
+    let output = place.output(engine.iter().chain(&["--only", "cut", "--rounds", "1", "--json"]));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let verdict = &report["faults"][0];
+    assert_eq!(output.status.code(), Some(0), "{report}");
+    assert_eq!((&report["engine"], &verdict["fault"]), (&Value::from("redis"), &Value::from("cut")));
+    assert!(verdict["holds"].as_u64().unwrap() > 0 && verdict["lost"].as_u64().unwrap() > 0, "{report}");
 }
 
 #[test]
