@@ -28,8 +28,8 @@ static LIST: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scrip
 const LOCKS_PER_CALL: usize = 64;
 /// How long an unused subscription is kept for the next waiter.
 const KEPT: Duration = Duration::from_secs(1);
-/// The longest pause between two looks of the one of a keeper's waiters that looks: a message may be lost, and a detached hold may
-/// be made to end earlier than it was to.
+/// The longest pause, but for a shorter TTL, between two looks of the one of a keeper's waiters that looks: a message or the
+/// server may be lost, and a detached hold may be made to end earlier than it was to.
 const LOOK_ANYWAY: Duration = Duration::from_secs(10);
 /// Java numbers its threads from 1, so this one is ours.
 const THREAD: u64 = 0;
@@ -160,7 +160,7 @@ impl Inner {
 /// Ends the subscription to a channel when nobody waits there any more.
 async fn end_unused(inner: Weak<Inner>, channel: String) {
     loop {
-        tokio::time::sleep(KEPT).await;
+        Clock::Boot.sleep(KEPT).await;
         let Some(inner) = inner.upgrade() else { return };
         if inner.channels.end_unused(&channel, &inner.servers).await {
             return;
@@ -239,8 +239,9 @@ impl Race for Redisson {
     async fn changed(&self, claim: &Claim, free_in: Option<Duration>) -> Result<()> {
         let channel = self.0.channel(&claim.name);
         let unknown = || (claim.ttl / 3).max(Duration::from_secs(1));
-        let pause =
-            free_in.map_or_else(unknown, |free_in| free_in + Duration::from_millis(1)).min(LOOK_ANYWAY);
+        let pause = free_in
+            .map_or_else(unknown, |free_in| free_in + Duration::from_millis(1))
+            .min(LOOK_ANYWAY.min(claim.ttl));
         let (waiting, is_new) = self.0.channels.enter(&channel, claim.id, pause);
         if is_new {
             background::handle().spawn(end_unused(Arc::downgrade(&self.0), channel));
