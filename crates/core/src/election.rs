@@ -158,7 +158,7 @@ impl Observer {
         let pause = (keeper.ttl / 20).clamp(Duration::from_millis(100), Duration::from_secs(1));
         loop {
             if std::mem::replace(&mut self.has_looked, true) {
-                tokio::time::sleep(pause).await;
+                keeper.clock.sleep(pause).await;
             }
             match self.election.leader().await {
                 Ok(leader) => {

@@ -146,7 +146,7 @@ impl<Q: Queue> QueueEngine<Q> {
                 }
                 Err(error) if error.is_temporary() && attempt.may_retry(sent, tries) => {
                     tries += 1;
-                    tokio::time::sleep(pause(attempt.claim().ttl)).await;
+                    self.0.clock().sleep(pause(attempt.claim().ttl)).await;
                 }
                 Err(error) => {
                     if matches!(error, Error::Mismatch { .. }) {
@@ -167,7 +167,7 @@ impl<Q: Queue> QueueEngine<Q> {
             match look {
                 Err(error) if error.is_temporary() => {
                     tracing::debug!(claim = %attempt.claim().id, %error, "could not look at the queue; trying again");
-                    tokio::time::sleep(pause(attempt.claim().ttl)).await;
+                    self.0.clock().sleep(pause(attempt.claim().ttl)).await;
                 }
                 settled => return settled,
             }

@@ -150,7 +150,7 @@ impl<R: Race> RaceEngine<R> {
                 Err(error) if error.is_temporary() && attempt.may_retry(sent, tries) => {
                     attempt.failed();
                     tries += 1;
-                    tokio::time::sleep(pause(attempt.claim().ttl)).await;
+                    self.0.clock().sleep(pause(attempt.claim().ttl)).await;
                 }
                 Err(error) => return Err(error),
             }
@@ -195,7 +195,7 @@ impl<R: Race> Engine for RaceEngine<R> {
                     }
                     attempt.failed();
                     tracing::debug!(claim = %attempt.claim().id, %error, "could not wait for a change; trying again");
-                    tokio::time::sleep(pause(attempt.claim().ttl)).await;
+                    self.0.clock().sleep(pause(attempt.claim().ttl)).await;
                 }
                 sent = self.0.clock().now();
             }

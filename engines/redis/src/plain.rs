@@ -199,7 +199,7 @@ impl Race for RedisPlain {
             tokio::select! {
                 () = wake.message() => break,
                 () = poller.called() => {}
-                () = tokio::time::sleep(pause) => {}
+                () = Clock::Boot.sleep(pause) => {}
             }
         }
         Ok(())

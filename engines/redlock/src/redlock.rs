@@ -368,11 +368,11 @@ impl Race for RedLock {
             tokio::select! {
                 () = wake.message() => break,
                 () = poller.called() => {}
-                () = tokio::time::sleep(pause) => {}
+                () = Clock::Boot.sleep(pause) => {}
             }
         }
         drop(wake);
-        tokio::time::sleep(split_pause()).await;
+        Clock::Boot.sleep(split_pause()).await;
         Ok(())
     }
 

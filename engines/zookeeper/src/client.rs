@@ -199,7 +199,7 @@ impl Client {
 /// trusting such a claim before.
 async fn end_lapsed(client: Weak<Client>, every: Duration) {
     loop {
-        tokio::time::sleep(every).await;
+        Clock::Boot.sleep(every).await;
         let Some(client) = client.upgrade() else { return };
         for (id, node) in client.claims.lapsed() {
             let removed = match client.sessions.living(node.session) {
