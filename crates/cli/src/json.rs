@@ -1,7 +1,8 @@
 //! Locks as JSON: everything the tables show, for programs.
 
 use crate::location::full_name;
-use lockkeeper::{ClaimView, Keeper, LockView, Waits, deadlocks};
+use lockkeeper::Keeper;
+use lockkeeper::views::{ClaimView, LockView, Waits, deadlocks};
 use serde::Serialize;
 use std::time::{Duration, SystemTime};
 

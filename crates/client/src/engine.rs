@@ -271,7 +271,7 @@ impl Http {
                 }
             }
         }
-        Ok(Kept { dead, as_of, asked: Vec::new() })
+        Ok(Kept::new(dead).as_of(as_of))
     }
 
     /// Releases what the server holds for no claim of this client: a late copy of a request was granted.

@@ -1,10 +1,10 @@
 //! The election: candidates queue up, the first one leads until it resigns or is lost; others may observe.
 
 use crate::clock::Moment;
-use crate::engine::ClaimView;
 use crate::error::Result;
 use crate::guard::Guard;
 use crate::keeper::Keeper;
+use crate::views::ClaimView;
 use futures_util::stream::{self, BoxStream, Stream, StreamExt as _};
 use std::fmt;
 use std::pin::Pin;

@@ -2,13 +2,12 @@
 
 use crate::claim::{Claim, ClaimId, Demand, Token};
 use crate::clock::Clock;
-use crate::engine::{
-    Abilities, Attached, BoxFuture, Engine, FEW, Grant, Kept, Left, LockView, Renewal, one_of,
-};
+use crate::engine::{Abilities, Attached, BoxFuture, Engine, FEW, Grant, Kept, Left, Renewal, one_of};
 use crate::error::{Error, Result};
 use crate::grant;
 use crate::life::{Attempt, Lifeline};
 use crate::name::LockName;
+use crate::views::LockView;
 use rand::RngExt as _;
 use std::time::Duration;
 

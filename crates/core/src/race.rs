@@ -3,12 +3,13 @@
 use crate::claim::{Claim, ClaimId, Demand, Token};
 use crate::clock::{Clock, Moment};
 use crate::engine::{
-    Abilities, Attached, BoxFuture, Engine, FEW, Grant, Kept, Left, LockView, Renewal, foreign_id, one_of,
+    Abilities, Attached, BoxFuture, Engine, FEW, Grant, Kept, Left, Renewal, foreign_id, one_of,
 };
 use crate::error::{Error, Result};
 use crate::life::{Attempt, Lifeline};
 use crate::name::LockName;
 use crate::queue::pause;
+use crate::views::LockView;
 use std::time::Duration;
 
 /// What an attempt found.

@@ -172,7 +172,7 @@ impl Parts {
         let seen = self.search(keepers, &keys).await;
         dead.extend(seen.gone);
         self.note_grants(grants, keepers.ttl() / 5);
-        Ok(Kept { dead, as_of: Some(lease.as_of), asked: seen.asked })
+        Ok(Kept::new(dead).as_of(lease.as_of).asked(seen.asked))
     }
 
     /// Asks for a claim to be released. The request stands on the claim's own lease: there its keeper's renewal finds it, and

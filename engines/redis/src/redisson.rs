@@ -279,7 +279,7 @@ impl Race for Redisson {
             let claims = renewals.iter().zip(&kept).filter(|(_, kept)| **kept == state);
             claims.map(|(renewal, _)| renewal.claim.id).collect()
         };
-        Ok(Kept { dead: with(0), as_of: None, asked: with(2) })
+        Ok(Kept::new(with(0)).asked(with(2)))
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {

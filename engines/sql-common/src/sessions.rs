@@ -440,7 +440,7 @@ impl<S: Connections> Race for Sessions<S> {
             }
             dead.extend(ids);
         }
-        Ok(Kept { dead, as_of: None, asked })
+        Ok(Kept::new(dead).asked(asked))
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {

@@ -10,7 +10,7 @@ use crate::signals::Signals;
 use crate::table::{cut, printable, width};
 use clap::Args;
 use clap_complete::ArgValueCompleter;
-use lockkeeper::{ClaimView, LockView, Standing, deadlocks};
+use lockkeeper::views::{ClaimView, LockView, Standing, deadlocks};
 use lockkeeper_core::engine::parse_duration;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,8 @@
 //! To ask a holder before force: it is told, and it decides.
 
 use crate::bench::{Bench, PATIENCE, soon, soon_held};
-use lockkeeper::{ClaimView, State};
+use lockkeeper::State;
+use lockkeeper::views::ClaimView;
 use std::time::Duration;
 
 async fn holder(bench: &Bench, name: &str) -> ClaimView {
