@@ -3,7 +3,8 @@
 use crate::floors::Floor;
 use crate::servers::Servers;
 use crate::{Result, Usage, runtime};
-use lockkeeper::{Abilities, Connect, Keeper};
+use lockkeeper::views::Abilities;
+use lockkeeper::{Connect, Keeper};
 use lockkeeper_core::engine::Address;
 use std::time::Duration;
 

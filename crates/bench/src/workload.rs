@@ -20,7 +20,7 @@ use crate::runtime::{self, Threads};
 use crate::scale::Scale;
 use crate::summary::Sample;
 use crate::{Result, measure::Latencies};
-use lockkeeper::Abilities;
+use lockkeeper::views::Abilities;
 use lockkeeper_testkit::Placement;
 use serde::{Deserialize, Serialize};
 

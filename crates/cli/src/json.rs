@@ -2,7 +2,8 @@
 
 use crate::exit::{Failure, UNAVAILABLE};
 use crate::location::full_name;
-use lockkeeper::{ClaimView, Keeper, LockView, Waits, deadlocks};
+use lockkeeper::Keeper;
+use lockkeeper::views::{ClaimView, LockView, Waits, deadlocks};
 use serde::Serialize;
 use std::time::{Duration, SystemTime};
 

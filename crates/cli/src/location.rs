@@ -2,7 +2,8 @@
 
 use crate::arguments::EngineOptions;
 use crate::exit::Failure;
-use lockkeeper::{Keeper, LockView};
+use lockkeeper::Keeper;
+use lockkeeper::views::LockView;
 use lockkeeper_core::engine::Address;
 use lockkeeper_core::engine::LockName;
 
@@ -54,5 +55,5 @@ pub(crate) async fn lock(keeper: &Keeper, name: &str) -> Result<LockView, Failur
             return Ok(lock);
         }
     }
-    Ok(LockView { name: shorter.unwrap_or(name).into(), claims: Vec::new() })
+    Ok(LockView::new(shorter.unwrap_or(name), Vec::new()))
 }

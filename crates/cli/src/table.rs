@@ -1,6 +1,6 @@
 //! Tables for operators: plain columns that fit the terminal, safe to print whatever the cells contain.
 
-use lockkeeper::ClaimView;
+use lockkeeper::views::ClaimView;
 use std::io::IsTerminal;
 use std::time::Duration;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -195,7 +195,8 @@ pub(crate) fn or_dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockkeeper::{Demand, Holder, Standing};
+    use lockkeeper::Holder;
+    use lockkeeper::views::{Demand, Standing};
 
     #[test]
     fn durations_are_brief() {
@@ -216,17 +217,11 @@ mod tests {
     fn a_time_that_is_not_known_is_at_most_the_claims_age() {
         let seconds = Duration::from_secs;
         let shown = |standing, age, held_for| {
-            standing_for(&ClaimView {
-                id: "aa".into(),
-                standing,
-                demand: Demand::Exclusive,
-                holder: Holder::here("test"),
-                token: None,
-                age,
-                held_for,
-                ttl_left: None,
-                foreign: false,
-            })
+            standing_for(
+                &ClaimView::new("aa", standing, Demand::Exclusive, Holder::here("test"))
+                    .age(age)
+                    .held_for(held_for),
+            )
         };
         assert_eq!(shown(Standing::Holds, Some(seconds(9)), Some(seconds(2))), "2.0s");
         assert_eq!(shown(Standing::Holds, Some(seconds(9)), None), "<9.0s");

@@ -3,7 +3,8 @@
 use crate::output::warn;
 use crate::table::{brief, printable};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lockkeeper::{ClaimView, Holder, Keeper, LockView};
+use lockkeeper::views::{ClaimView, LockView};
+use lockkeeper::{Holder, Keeper};
 use lockkeeper_core::engine::runs_around;
 use std::convert::Infallible;
 use std::io::IsTerminal;
@@ -153,21 +154,18 @@ pub(crate) fn who(claim: &ClaimView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockkeeper::{Demand, Standing};
+    use lockkeeper::views::{Demand, Standing};
 
     #[test]
     fn the_same_process_id_on_another_machine_is_another_process() {
         let here = Holder { text: "job".into(), host: "here".into(), pid: 1 };
-        let claim = |host: &str, pid| ClaimView {
-            id: format!("{host}{pid}"),
-            standing: Standing::Waits,
-            demand: Demand::Exclusive,
-            holder: Holder { text: "job".into(), host: host.into(), pid },
-            token: None,
-            age: None,
-            held_for: None,
-            ttl_left: None,
-            foreign: false,
+        let claim = |host: &str, pid| {
+            ClaimView::new(
+                format!("{host}{pid}"),
+                Standing::Waits,
+                Demand::Exclusive,
+                Holder { text: "job".into(), host: host.into(), pid },
+            )
         };
         let queue = |claims| LockView::from_queue("x", claims);
         let lock = queue(vec![claim("there", 7), claim("there", 1), claim("here in run 9", 1)]);

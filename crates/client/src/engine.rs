@@ -72,7 +72,7 @@ impl Http {
             return Ok(Arc::clone(session));
         }
         // Others wait for it, too.
-        let made = tokio::time::timeout(self.ttl, Session::make(&self.server, claim, self.ttl)).await;
+        let made = Clock::Boot.timeout(self.ttl, Session::make(&self.server, claim, self.ttl)).await;
         let made = made.unwrap_or_else(|_| Err(Error::temporary(ENGINE, "make a session", "no reply")))?;
         *session = Some(Arc::clone(&made));
         Ok(made)
@@ -103,7 +103,7 @@ impl Http {
         let sent = CLOCK.now();
         let key = claim.id.to_string();
         let sending = self.server.send(Method::POST, "/v1/holds", Some(&key), Some(body), doing);
-        let Ok(reply) = tokio::time::timeout(POLL, sending).await else {
+        let Ok(reply) = Clock::Boot.timeout(POLL, sending).await else {
             return Ok(Requested::Cut);
         };
         let reply = reply?;
@@ -139,7 +139,7 @@ impl Http {
                     if error.is_temporary()
                         && CLOCK.now().since(session.last_heard().max(began)) < self.ttl / 2 =>
                 {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    Clock::Boot.sleep(Duration::from_millis(20)).await;
                 }
                 Err(error) => return Err(error),
             }
@@ -163,7 +163,7 @@ impl Http {
                 attempt.replied();
                 continue;
             }
-            match tokio::time::timeout(self.ttl / 4, self.heartbeat(session)).await {
+            match CLOCK.timeout(self.ttl / 4, self.heartbeat(session)).await {
                 Ok(Ok(Some(_))) => {
                     attempt.replied();
                     due = session.last_heard().plus(self.ttl / 3);
@@ -291,7 +291,7 @@ impl Http {
                 }
             }
         }
-        Ok(Kept { dead, as_of, asked: Vec::new() })
+        Ok(Kept::new(dead).as_of(as_of))
     }
 
     /// Releases what the server holds for no claim of this client: a late copy of a request was granted.
@@ -449,7 +449,7 @@ impl Engine for Http {
             let path = format!("/v1/sessions/{}", session.id);
             // If it fails, the session's TTL ends it.
             let ending = self.server.send(Method::DELETE, &path, None, None, "end the session");
-            let _ = tokio::time::timeout(Duration::from_secs(1), ending).await;
+            let _ = Clock::Boot.timeout(Duration::from_secs(1), ending).await;
         })
     }
 }

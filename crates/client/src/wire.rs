@@ -154,26 +154,21 @@ struct Claim {
 impl Lock {
     pub(crate) fn view(self) -> Result<LockView> {
         let claims = self.claims.into_iter().map(Claim::view).collect::<Result<_>>()?;
-        Ok(LockView { name: self.name, claims })
+        Ok(LockView::new(self.name, claims))
     }
 }
 
 impl Claim {
     fn view(self) -> Result<ClaimView> {
         let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).ok();
-        Ok(ClaimView {
-            standing: if self.standing == "holds" { Standing::Holds } else { Standing::Waits },
-            demand: self
-                .demand
-                .parse()
-                .map_err(|error: String| Error::permanent(ENGINE, "read a claim", error))?,
-            id: self.id,
-            holder: self.holder,
-            token: self.token,
-            age: self.age_seconds.and_then(seconds),
-            held_for: self.held_seconds.and_then(seconds),
-            ttl_left: self.ttl_left_seconds.and_then(seconds),
-            foreign: self.foreign,
-        })
+        let standing = if self.standing == "holds" { Standing::Holds } else { Standing::Waits };
+        let demand =
+            self.demand.parse().map_err(|error: String| Error::permanent(ENGINE, "read a claim", error))?;
+        Ok(ClaimView::new(self.id, standing, demand, self.holder)
+            .token(self.token)
+            .age(self.age_seconds.and_then(seconds))
+            .held_for(self.held_seconds.and_then(seconds))
+            .ttl_left(self.ttl_left_seconds.and_then(seconds))
+            .foreign(self.foreign))
     }
 }

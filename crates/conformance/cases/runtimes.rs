@@ -8,6 +8,9 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
+#[path = "bare_runtimes.rs"]
+pub(crate) mod bare;
+
 /// The styles whose locks a connection holds.
 pub(crate) const HELD: [&str; 2] = ["session", "advisory"];
 pub(crate) const TTL: Duration = Duration::from_secs(2);
@@ -72,23 +75,6 @@ pub(crate) fn a_guard_dropped_while_its_runtime_stands_still_frees_the_lock(url:
         let next =
             elsewhere.block_on(async { tokio::time::timeout(LONG, lock(url, style, "dropped")).await });
         assert!(next.is_ok(), "{style}: it stays locked");
-    }
-}
-
-/// Where the lock's connection is the background's, nothing is asked of the caller's runtime.
-pub(crate) fn a_runtime_without_io_gets_an_error_that_says_so(url: &str, styles: &[&str]) {
-    let (home, bare) = (runtime(), Builder::new_current_thread().enable_time().build().expect("a runtime"));
-    for style in styles {
-        let keeper = home.block_on(keeper(url, style));
-        for _ in 0..2 {
-            let pair = async { keeper.mutex("bare").lock().await?.release().await };
-            let pair = bare.block_on(async { tokio::time::timeout(LONG, pair).await });
-            if let Err(error) = pair.expect("an answer in time") {
-                assert!(error.to_string().contains("enable_all"), "{style}: {error}");
-            }
-        }
-        let pair = async { keeper.mutex("bare").lock().await?.release().await };
-        home.block_on(pair).expect("it left nothing behind");
     }
 }
 
@@ -242,8 +228,8 @@ macro_rules! on_every_server {
         }
 
         #[test]
-        fn a_runtime_without_io_gets_an_error_that_says_so() {
-            cases::a_runtime_without_io_gets_an_error_that_says_so(&$server.url(), $styles);
+        fn a_runtime_without_io_or_timers_gets_an_error_that_says_so() {
+            cases::bare::a_runtime_without_io_or_timers_gets_an_error_that_says_so(&$server.url(), $styles);
         }
 
         #[test]

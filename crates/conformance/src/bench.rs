@@ -2,7 +2,8 @@
 
 use crate::faulty::Faulty;
 use crate::suite::Subject;
-use lockkeeper::{Abilities, Connect, Guard, Keeper, LockView, Result};
+use lockkeeper::views::{Abilities, LockView};
+use lockkeeper::{Connect, Guard, Keeper, Result};
 use lockkeeper_core::engine::Clock;
 use std::sync::Arc;
 use std::time::Duration;

@@ -24,7 +24,7 @@ mod trying;
 
 use crate::bench::Bench;
 use futures_util::future::LocalBoxFuture;
-use lockkeeper::Abilities;
+use lockkeeper::views::Abilities;
 
 /// One case.
 pub(crate) struct Case {

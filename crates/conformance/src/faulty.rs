@@ -1,6 +1,7 @@
 //! An engine that fails on demand: loses replies after their effect, delays, duplicates, cuts off.
 
-use lockkeeper::{Abilities, Demand, Error, LockView, Result, Token};
+use lockkeeper::views::{Abilities, Demand, LockView};
+use lockkeeper::{Error, Result, Token};
 use lockkeeper_core::engine::{
     Attached, Attempt, BoxFuture, Claim, ClaimId, Clock, Engine, Grant, Kept, Left, LockName, Renewal,
 };

@@ -2,7 +2,8 @@
 
 use crate::checker::{Promises, check};
 use crate::history::{ClaimRecorder, History, Recorder, ReleaseOutcome};
-use lockkeeper::{Demand, Guard, Result, State};
+use lockkeeper::views::Demand;
+use lockkeeper::{Guard, Result, State};
 use lockkeeper_core::engine::{Clock, Moment};
 use std::time::Duration;
 

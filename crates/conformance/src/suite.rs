@@ -4,7 +4,7 @@ use crate::bench::Bench;
 use crate::cases::{self, Case, Need};
 use crate::program::Program;
 use libtest_mimic::Trial;
-use lockkeeper::Abilities;
+use lockkeeper::views::Abilities;
 use std::any::Any;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, RecvTimeoutError};

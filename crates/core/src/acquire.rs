@@ -327,7 +327,8 @@ impl Stay {
         self.keeper.0.renewals.remove(&self.life);
         if self.life.at_engine() {
             let limit = self.life.claim.ttl / 4;
-            let left = tokio::time::timeout(limit, self.keeper.0.engine.release(&self.life.claim)).await;
+            let keeper = &self.keeper.0;
+            let left = keeper.clock.timeout(limit, keeper.engine.release(&self.life.claim)).await;
             self.settled = matches!(left, Ok(Ok(_)));
         }
     }
@@ -342,7 +343,7 @@ impl Stay {
             let ttl = self.life.ttl_from(keeper.clock.now());
             let renewal = Renewal::new(Arc::new(self.life.claim.clone()), ttl);
             // If it fails the client's own deadline still ends the hold, and the TTL the claim.
-            let _ = tokio::time::timeout(lease / 4, keeper.engine.renew(&[renewal])).await;
+            let _ = keeper.clock.timeout(lease / 4, keeper.engine.renew(&[renewal])).await;
         }
     }
 
@@ -384,7 +385,7 @@ impl Stay {
             match keeper.engine.release(&life.claim).await {
                 Err(error) if error.is_temporary() && life.lost().is_none() => {
                     was_sent = true;
-                    tokio::time::sleep(pause(life.claim.ttl)).await;
+                    keeper.clock.sleep(pause(life.claim.ttl)).await;
                 }
                 // The engine keeps a trusted claim, so an earlier leave has removed it.
                 Ok(Left::NotThere) if was_sent => break Left::Left,

@@ -42,7 +42,7 @@ impl Keeper {
         loop {
             match self.attach_once(&life, handle).await {
                 Err(error) if error.is_temporary() && clock.now().since(start) < self.0.ttl / 2 => {
-                    tokio::time::sleep(pause(self.0.ttl)).await;
+                    clock.sleep(pause(self.0.ttl)).await;
                 }
                 settled => break settled?,
             }

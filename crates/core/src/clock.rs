@@ -1,7 +1,9 @@
 //! The clock that leases are measured on: it counts suspend, which `Instant` does not.
 
+use crate::background;
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::runtime::EnterGuard;
+use tokio::time::{Instant, Sleep, Timeout};
 
 /// A moment on a [`Clock`], in nanoseconds since that clock's origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,6 +72,28 @@ impl Clock {
         }
     }
 
+    /// Resolves after this long.
+    ///
+    /// Cancel safety: dropping the future has no effect.
+    pub fn sleep(self, duration: Duration) -> Sleep {
+        let _timers = self.enter_timers();
+        tokio::time::sleep(duration)
+    }
+
+    /// The future's result, if it comes within the limit.
+    ///
+    /// Cancel safety: that of the future.
+    pub fn timeout<F: Future>(self, limit: Duration, future: F) -> Timeout<F> {
+        let _timers = self.enter_timers();
+        tokio::time::timeout(limit, future)
+    }
+
+    /// Timers that are made meanwhile are the background's: the caller's runtime may have none, and tokio cannot say so without
+    /// a panic. A clock that a test may pause is the caller's.
+    fn enter_timers(self) -> Option<EnterGuard<'static>> {
+        matches!(self, Self::Boot).then(|| background::handle().enter())
+    }
+
     /// Resolves at the moment (or up to a suspend's length later: see `Alarm` for what must not be late).
     ///
     /// Cancel safety: dropping the future has no effect.
@@ -82,7 +106,7 @@ impl Clock {
             if left.is_zero() {
                 return;
             }
-            tokio::time::sleep(left).await;
+            self.sleep(left).await;
         }
     }
 }

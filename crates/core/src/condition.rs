@@ -6,11 +6,11 @@
 //! named by the mutex's fencing token, so they are notified in the order in which they began to wait.
 
 use crate::claim::{ClaimId, Demand};
-use crate::engine::{LockView, Standing};
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::keeper::Keeper;
 use crate::mutex::Mutex;
+use crate::views::{LockView, Standing};
 use std::time::Duration;
 
 /// A condition variable across processes; see [`Keeper::condition`].
@@ -136,7 +136,7 @@ impl Condition {
     }
 }
 
-fn is_baton(claim: &crate::engine::ClaimView) -> bool {
+fn is_baton(claim: &crate::views::ClaimView) -> bool {
     claim.demand == Demand::Exclusive && claim.standing == Standing::Holds
 }
 

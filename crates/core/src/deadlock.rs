@@ -1,11 +1,12 @@
 //! Finds processes that wait for each other, in what an engine shows of its locks.
 
-use crate::engine::{ClaimView, LockView};
+use crate::views::{ClaimView, LockView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// One process of a circle: it waits for a lock that the next one keeps from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Waits<'a> {
     /// The claim that waits.
     pub claim: &'a ClaimView,
@@ -100,17 +101,12 @@ mod tests {
     use crate::{Demand, Holder, Standing};
 
     fn claim(pid: u32, demand: Demand) -> ClaimView {
-        ClaimView {
-            id: pid.to_string(),
-            standing: Standing::Waits,
+        ClaimView::new(
+            pid.to_string(),
+            Standing::Waits,
             demand,
-            holder: Holder { text: format!("p{pid}"), host: "h".into(), pid },
-            token: None,
-            age: None,
-            held_for: None,
-            ttl_left: None,
-            foreign: false,
-        }
+            Holder { text: format!("p{pid}"), host: "h".into(), pid },
+        )
     }
 
     fn lock(name: &str, pids: &[u32]) -> LockView {
@@ -166,7 +162,7 @@ mod tests {
 
     #[test]
     fn other_clients_are_not_taken_for_one_process() {
-        let foreign = || ClaimView { foreign: true, ..claim(0, Demand::Exclusive) };
+        let foreign = || claim(0, Demand::Exclusive).foreign(true);
         let mine = || claim(1, Demand::Exclusive);
         let (a, b) = (vec![foreign(), mine()], vec![mine(), foreign()]);
         assert!(circles(&[LockView::from_queue("a", a), LockView::from_queue("b", b)]).is_empty());

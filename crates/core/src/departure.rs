@@ -97,7 +97,7 @@ impl DepartureTask {
 /// Tries until the claim has left. One that has not is left to expire, and the engine forgets it.
 async fn leave(engine: Arc<dyn Engine>, life: Arc<Life>, clock: Clock) {
     if let Some(rest) = life.must_stay() {
-        stay(&engine, &life, rest).await;
+        stay(&engine, &life, rest, clock).await;
     } else if !has_left(&engine, &life, clock).await {
         engine.detached(&life.claim);
     }
@@ -120,7 +120,7 @@ async fn has_left(engine: &Arc<dyn Engine>, life: &Life, clock: Clock) -> bool {
                 return false;
             }
             Err(_) if clock.now() >= pointless_at => return false,
-            Err(_) => tokio::time::sleep(pause).await,
+            Err(_) => clock.sleep(pause).await,
         }
         pause = (pause * 2).min(claim.ttl / 5);
     }
@@ -128,9 +128,9 @@ async fn has_left(engine: &Arc<dyn Engine>, life: &Life, clock: Clock) -> bool {
 
 /// Lets a claim that may not leave yet end by itself. The engine keeps it until then in any case; the renewal only sees to it
 /// that it is not kept longer.
-async fn stay(engine: &Arc<dyn Engine>, life: &Life, rest: Duration) {
+async fn stay(engine: &Arc<dyn Engine>, life: &Life, rest: Duration, clock: Clock) {
     let renewal = Renewal::new(Arc::new(life.claim.clone()), rest).outlives(rest);
-    if let Ok(Err(error)) = tokio::time::timeout(life.claim.ttl / 4, engine.renew(&[renewal])).await {
+    if let Ok(Err(error)) = clock.timeout(life.claim.ttl / 4, engine.renew(&[renewal])).await {
         tracing::debug!(lock = %life.claim.name, %error, "could not shorten a hold that stays; it ends within its TTL");
     }
     engine.detached(&life.claim);

@@ -1,10 +1,10 @@
 //! The election: candidates queue up, the first one leads until it resigns or is lost; others may observe.
 
 use crate::clock::Moment;
-use crate::engine::ClaimView;
 use crate::error::Result;
 use crate::guard::Guard;
 use crate::keeper::Keeper;
+use crate::views::ClaimView;
 use futures_util::stream::{self, BoxStream, Stream, StreamExt as _};
 use std::fmt;
 use std::pin::Pin;
@@ -158,7 +158,7 @@ impl Observer {
         let pause = (keeper.ttl / 20).clamp(Duration::from_millis(100), Duration::from_secs(1));
         loop {
             if std::mem::replace(&mut self.has_looked, true) {
-                tokio::time::sleep(pause).await;
+                keeper.clock.sleep(pause).await;
             }
             match self.election.leader().await {
                 Ok(leader) => {

@@ -4,7 +4,7 @@
 //! in this order: `claim`, `grant`, `queue`, `race`, `engine`, `life`, `keeper`, `acquire`, `renewal`, `departure`,
 //! `guard`, then the faces (`mutex`, `rwlock`, `semaphore`, `multi`, `owner`, `election`, `condition`).
 //!
-//! Applications use the `lockkeeper` crate, which re-exports this one and adds the engines. Authors of an
+//! Applications use the `lockkeeper` crate, which re-exports what they need of this one and adds the engines. Authors of an
 //! engine implement [`engine::Queue`] (fair, first come first served) or [`engine::Race`] (unfair) and nothing
 //! else; everything a user sees is built on those few verbs, once, here.
 
@@ -53,13 +53,14 @@ mod rwlock;
 mod semaphore;
 mod sync;
 mod telemetry;
+mod views;
 mod worker;
 
 pub use claim::{Demand, Holder, Shape, Token};
 pub use condition::Condition;
 pub use deadlock::{Waits, deadlocks};
 pub use election::{Election, Leaders};
-pub use engine::{Abilities, ClaimView, CrashFrees, LockView, Standing};
+pub use engine::{Abilities, CrashFrees};
 pub use error::{Error, LostReason, Result};
 pub use guard::{Guard, State};
 pub use handle::Handle;
@@ -69,3 +70,4 @@ pub use mutex::Mutex;
 pub use owner::Owner;
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;
+pub use views::{ClaimView, LockView, Standing};

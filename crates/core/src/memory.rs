@@ -2,11 +2,12 @@
 
 use crate::claim::{Claim, ClaimId, Demand, Token};
 use crate::clock::{Clock, Moment};
-use crate::engine::{Abilities, ClaimView, Engine, Kept, Left, LockView, Renewal, Standing};
+use crate::engine::{Abilities, Engine, Kept, Left, Renewal};
 use crate::error::Result;
 use crate::grant;
 use crate::name::LockName;
 use crate::queue::{Ahead, Joined, Place, Queue, QueueEngine};
+use crate::views::{ClaimView, LockView, Standing};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -312,16 +313,12 @@ impl Queue for Memory {
 }
 
 fn view(name: &LockName, queue: &BTreeMap<Place, Entry>, now: Moment) -> LockView {
-    let claims = queue.iter().map(|(place, entry)| ClaimView {
-        id: entry.id.to_string(),
-        standing: Standing::Waits,
-        demand: entry.demand,
-        holder: entry.holder.as_ref().clone(),
-        token: Some(Token(place.0)),
-        age: Some(now.since(entry.joined_at)),
-        held_for: entry.granted_at.map(|granted_at| now.since(granted_at)),
-        ttl_left: Some(entry.expires_at.since(now)).filter(|left| *left < Duration::MAX),
-        foreign: false,
+    let claims = queue.iter().map(|(place, entry)| {
+        ClaimView::new(entry.id.to_string(), Standing::Waits, entry.demand, entry.holder.as_ref().clone())
+            .token(Some(Token(place.0)))
+            .age(Some(now.since(entry.joined_at)))
+            .held_for(entry.granted_at.map(|granted_at| now.since(granted_at)))
+            .ttl_left(Some(entry.expires_at.since(now)).filter(|left| *left < Duration::MAX))
     });
     LockView::from_queue(name.as_str(), claims.collect())
 }

@@ -95,7 +95,7 @@ impl Owner {
         match request.wait {
             Wait::Try => slot.try_lock_owned().ok(),
             Wait::Forever => Some(slot.lock_owned().await),
-            Wait::Within(limit) => tokio::time::timeout(limit, slot.lock_owned()).await.ok(),
+            Wait::Within(limit) => self.keeper.0.clock.timeout(limit, slot.lock_owned()).await.ok(),
         }
     }
 

@@ -2,13 +2,12 @@
 
 use crate::claim::{Claim, ClaimId, Demand, Token};
 use crate::clock::Clock;
-use crate::engine::{
-    Abilities, Attached, BoxFuture, Engine, FEW, Grant, Kept, Left, LockView, Renewal, one_of,
-};
+use crate::engine::{Abilities, Attached, BoxFuture, Engine, FEW, Grant, Kept, Left, Renewal, one_of};
 use crate::error::{Error, Result};
 use crate::grant;
 use crate::life::{Attempt, Lifeline};
 use crate::name::LockName;
+use crate::views::LockView;
 use rand::RngExt as _;
 use std::time::Duration;
 
@@ -147,7 +146,7 @@ impl<Q: Queue> QueueEngine<Q> {
                 }
                 Err(error) if error.is_temporary() && attempt.may_retry(sent, tries) => {
                     tries += 1;
-                    tokio::time::sleep(pause(attempt.claim().ttl)).await;
+                    self.0.clock().sleep(pause(attempt.claim().ttl)).await;
                 }
                 Err(error) => {
                     if matches!(error, Error::Mismatch { .. }) {
@@ -168,7 +167,7 @@ impl<Q: Queue> QueueEngine<Q> {
             match look {
                 Err(error) if error.is_temporary() => {
                     tracing::debug!(claim = %attempt.claim().id, %error, "could not look at the queue; trying again");
-                    tokio::time::sleep(pause(attempt.claim().ttl)).await;
+                    self.0.clock().sleep(pause(attempt.claim().ttl)).await;
                 }
                 settled => return settled,
             }

@@ -3,12 +3,13 @@
 use crate::claim::{Claim, ClaimId, Demand, Token};
 use crate::clock::{Clock, Moment};
 use crate::engine::{
-    Abilities, Attached, BoxFuture, Engine, FEW, Grant, Kept, Left, LockView, Renewal, foreign_id, one_of,
+    Abilities, Attached, BoxFuture, Engine, FEW, Grant, Kept, Left, Renewal, foreign_id, one_of,
 };
 use crate::error::{Error, Result};
 use crate::life::{Attempt, Lifeline};
 use crate::name::LockName;
 use crate::queue::pause;
+use crate::views::LockView;
 use std::time::Duration;
 
 /// What an attempt found.
@@ -151,7 +152,7 @@ impl<R: Race> RaceEngine<R> {
                 Err(error) if error.is_temporary() && attempt.may_retry(sent, tries) => {
                     attempt.failed();
                     tries += 1;
-                    tokio::time::sleep(pause(attempt.claim().ttl)).await;
+                    self.0.clock().sleep(pause(attempt.claim().ttl)).await;
                 }
                 Err(error) => return Err(error),
             }
@@ -196,7 +197,7 @@ impl<R: Race> Engine for RaceEngine<R> {
                     }
                     attempt.failed();
                     tracing::debug!(claim = %attempt.claim().id, %error, "could not wait for a change; trying again");
-                    tokio::time::sleep(pause(attempt.claim().ttl)).await;
+                    self.0.clock().sleep(pause(attempt.claim().ttl)).await;
                 }
                 sent = self.0.clock().now();
             }

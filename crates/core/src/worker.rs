@@ -1,11 +1,11 @@
 //! A thread of an engine's own for calls that may block, so that a stalled disk never stops the background runtime.
 
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use std::fmt;
 use std::sync::mpsc;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -56,7 +56,7 @@ impl Worker {
                 let _ = reply.send(job());
             }
         });
-        match timeout(limit, result).await {
+        match Clock::Boot.timeout(limit, result).await {
             Ok(Ok(result)) => Ok(result),
             Ok(Err(_)) => Err(Error::temporary(self.engine, doing, "the thread for the disk has ended")),
             Err(_) => {

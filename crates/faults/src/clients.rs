@@ -2,7 +2,8 @@
 
 use crate::resource::{CLIENTS_PER_PROCESS, REPLY_BYTES, Request, Verb};
 use crate::worker::{Places, Task};
-use lockkeeper::{Demand, Error, Guard, Keeper, MultiLock, Result, Wanted};
+use lockkeeper::views::Demand;
+use lockkeeper::{Error, Guard, Keeper, MultiLock, Result, Wanted};
 use lockkeeper_conformance::history::{ClaimRecorder, Event, EventKind, Recorder, ReleaseOutcome};
 use lockkeeper_core::engine::{Clock, Moment};
 use rand::rngs::StdRng;

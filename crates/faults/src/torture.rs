@@ -7,7 +7,8 @@ use crate::outcome::Outcome;
 use crate::record::{Record, TTL};
 use crate::shim::Shim;
 use crate::{Error, Result};
-use lockkeeper::{Abilities, Connect};
+use lockkeeper::Connect;
+use lockkeeper::views::Abilities;
 use serde::Serialize;
 use std::time::Duration;
 

@@ -51,6 +51,7 @@ impl Fence {
 /// The access came too late: a later holder of the lock has been here. Stop, and do not try again with this token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the token {token} is stale: a holder with the token {highest} has been here since")]
+#[non_exhaustive]
 pub struct Stale {
     /// The token that was refused.
     pub token: Token,

@@ -3,7 +3,7 @@
 use crate::diagnosis::Servers;
 use crate::engines;
 use lockkeeper_core::engine::Builder;
-use lockkeeper_core::engine::{Address, parse_duration};
+use lockkeeper_core::engine::{Address, Clock, parse_duration};
 use lockkeeper_core::engine::{Engine, PasswordCallback};
 use lockkeeper_core::{DEFAULT_TTL, Error, Keeper, Result};
 use std::sync::Arc;
@@ -217,7 +217,8 @@ async fn open_within(address: &Address, ttl: Duration, limit: Duration) -> Resul
     let (mut pause, longest) = PAUSES;
     let mut last = None;
     loop {
-        let opened = tokio::time::timeout_at(ends_at, engines::open(address.clone(), ttl)).await;
+        let rest = ends_at.saturating_duration_since(Instant::now());
+        let opened = Clock::Boot.timeout(rest, engines::open(address.clone(), ttl)).await;
         let error = match opened {
             Ok(Err(error)) if error.is_temporary() => error,
             Ok(settled) => return settled,
@@ -230,7 +231,7 @@ async fn open_within(address: &Address, ttl: Duration, limit: Duration) -> Resul
         if Instant::now() + pause >= ends_at {
             return Err(error);
         }
-        tokio::time::sleep(pause).await;
+        Clock::Boot.sleep(pause).await;
         pause = (pause * 2).min(longest);
         last = Some(error);
     }

@@ -1,7 +1,7 @@
 //! Why a connection failed: which servers were tried, and what answers there instead of the engine.
 
 use lockkeeper_core::Error;
-use lockkeeper_core::engine::{Address, Host};
+use lockkeeper_core::engine::{Address, Clock, Host};
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -91,7 +91,7 @@ impl Servers {
             let _ = sender.send(servers.collect::<Vec<_>>().join(", "));
         };
         std::thread::Builder::new().name("lockkeeper-diagnosis".into()).spawn(look).ok()?;
-        tokio::time::timeout(LIMIT, found).await.ok()?.ok()
+        Clock::Boot.timeout(LIMIT, found).await.ok()?.ok()
     }
 }
 

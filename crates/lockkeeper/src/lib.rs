@@ -15,6 +15,8 @@
 //! [`state`](Guard::state), [`lost`](Guard::lost) and [`token`](Guard::token) say whether you still hold. Code without
 //! async uses [`blocking`].
 //!
+//! [`Keeper::inspect`] shows who holds and who waits, as [`views`].
+//!
 //! Each engine is a cargo feature; [`engines`] lists what this build has, [`register`] adds one of your own (see
 //! `lockkeeper_core::engine`).
 
@@ -26,12 +28,20 @@ mod diagnosis;
 mod engines;
 
 pub use connect::{Connect, connect, default_url};
-pub use engines::{EngineInfo, engines, register};
+pub use engines::{engines, register};
 pub use lockkeeper_core::{
-    Abilities, ClaimView, Condition, CrashFrees, DEFAULT_TTL, Demand, Election, Error, Guard, Handle, Holder,
-    Keeper, Leaders, LockView, LostReason, MIN_TTL, MultiLock, Mutex, Owner, Result, RwLock, Semaphore,
-    Shape, Standing, State, Token, Waits, Wanted, deadlocks,
+    Condition, DEFAULT_TTL, Election, Error, Guard, Handle, Holder, Keeper, Leaders, LostReason, MIN_TTL,
+    MultiLock, Mutex, Owner, Result, RwLock, Semaphore, State, Token, Wanted,
 };
+
+/// What can be seen of locks, claims and engines: what [`Keeper::inspect`] returns, and the processes in it that wait for each
+/// other.
+pub mod views {
+    pub use crate::engines::EngineInfo;
+    pub use lockkeeper_core::{
+        Abilities, ClaimView, CrashFrees, Demand, LockView, Shape, Standing, Waits, deadlocks,
+    };
+}
 
 /// The examples of the README and of the book, compiled and run with the documentation's.
 #[cfg(doctest)]

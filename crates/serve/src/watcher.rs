@@ -341,17 +341,10 @@ mod tests {
     use lockkeeper_core::{Demand, Holder, Token};
 
     fn view(ttl_left: Option<Duration>) -> ClaimView {
-        ClaimView {
-            id: "1".into(),
-            standing: Standing::Holds,
-            demand: Demand::Exclusive,
-            holder: Holder { text: "a".into(), host: "b".into(), pid: 1 },
-            token: Some(Token(1)),
-            age: None,
-            held_for: None,
-            ttl_left,
-            foreign: false,
-        }
+        let holder = Holder { text: "a".into(), host: "b".into(), pid: 1 };
+        ClaimView::new("1", Standing::Holds, Demand::Exclusive, holder)
+            .token(Some(Token(1)))
+            .ttl_left(ttl_left)
     }
 
     fn known(ttl_left: Duration, ttl: Duration) -> Known {
@@ -398,8 +391,11 @@ mod tests {
     fn a_full_list_of_locks_says_nothing_about_the_others() {
         let keeper = Keeper::builder().build(lockkeeper_core::engine::Memory::engine()).unwrap();
         let watcher = Watcher::new(keeper);
-        let lock =
-            |name: String| LockView { claims: vec![ClaimView { id: name.clone(), ..view(None) }], name };
+        let lock = |name: String| {
+            let mut claim = view(None);
+            claim.id.clone_from(&name);
+            LockView::new(name, vec![claim])
+        };
         let mut events = watcher.0.events.subscribe();
         let mut happened = || -> Vec<(&str, String)> {
             std::iter::from_fn(|| events.try_recv().ok())

@@ -9,7 +9,7 @@ use crate::generated::response_op::Response as Outcome;
 use crate::generated::{AuthenticateRequest, RequestOp, TxnRequest, TxnResponse};
 use crate::keys::Key;
 use futures_util::future::join_all;
-use lockkeeper_core::engine::{Batch, Batcher, LockName, NoReply, Replies, send_apart};
+use lockkeeper_core::engine::{Batch, Batcher, Clock, LockName, NoReply, Replies, send_apart};
 use lockkeeper_core::{Error, Result};
 use std::collections::HashSet;
 use std::fmt;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
@@ -65,7 +65,7 @@ impl Members {
         let first = self.preferred.load(SeqCst);
         let mut reason = String::new();
         for index in (first..first + self.count()).map(|index| index % self.count()) {
-            match timeout(self.limit, self.endpoints[index].connect()).await {
+            match Clock::Boot.timeout(self.limit, self.endpoints[index].connect()).await {
                 Ok(Ok(channel)) => return Ok(Connection::new(self, index, channel)),
                 Ok(Err(error)) => reason = WithCauses(&error).to_string(),
                 Err(_) => reason = format!("no connection within {:?}", self.limit),

@@ -10,7 +10,6 @@ use lockkeeper_core::{Error, Result};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::timeout;
 
 /// A pause before a failed stream is opened again.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -111,7 +110,7 @@ impl Lease {
             }
         };
         let late = |_| Error::temporary("etcd", "keep the lease alive", format!("no reply within {limit:?}"));
-        timeout(limit, soon).await.map_err(late)
+        Clock::Boot.timeout(limit, soon).await.map_err(late)
     }
 
     fn fresh_now(&self) -> Option<Fresh> {
@@ -149,7 +148,7 @@ impl Lease {
                     self.is_gone(id);
                     self.replace().await;
                 }
-                End::Broken => tokio::time::sleep(PAUSE).await,
+                End::Broken => Clock::Boot.sleep(PAUSE).await,
             }
         }
     }
@@ -161,7 +160,7 @@ impl Lease {
                 Ok(state) => return self.set(state),
                 Err(error) => {
                     tracing::warn!(%error, "etcd: could not get a new lease; trying again");
-                    tokio::time::sleep(self.times.request).await;
+                    Clock::Boot.sleep(self.times.request).await;
                 }
             }
         }
@@ -189,7 +188,7 @@ impl Lease {
                 }
             }
             tokio::select! {
-                () = tokio::time::sleep((self.slack() / 2).min(EVERY_AT_MOST)) => {}
+                () = Clock::Boot.sleep((self.slack() / 2).min(EVERY_AT_MOST)) => {}
                 () = self.ping.notified() => {}
                 () = stream.connection.member().closed() => return End::Broken,
             }
@@ -214,7 +213,7 @@ impl Lease {
                 }
             }
         };
-        timeout(self.times.keep_alive, reply).await.ok().flatten()
+        Clock::Boot.timeout(self.times.keep_alive, reply).await.ok().flatten()
     }
 
     /// The server has the lease; `false` if a request has found out meanwhile that it is gone.

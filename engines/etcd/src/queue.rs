@@ -123,7 +123,7 @@ impl Drop for Etcd {
 /// longer than its TTL is taken out here, as an engine with a deadline per claim would do.
 async fn drop_the_neglected(parts: Arc<Parts>) {
     loop {
-        tokio::time::sleep(parts.lease.slack() / 4).await;
+        Clock::Boot.sleep(parts.lease.slack() / 4).await;
         // Together: after an outage there are as many as there were waiters, and the first of them holds up all others.
         let neglected = stream::iter(parts.claims.neglected());
         let leaving = neglected.for_each_concurrent(LEAVING_AT_ONCE, async |claim| {
@@ -172,7 +172,7 @@ impl Parts {
         let seen = self.search(keepers, &keys).await;
         dead.extend(seen.gone);
         self.note_grants(grants, keepers.ttl() / 5);
-        Ok(Kept { dead, as_of: Some(lease.as_of), asked: seen.asked })
+        Ok(Kept::new(dead).as_of(lease.as_of).asked(seen.asked))
     }
 
     /// Asks for a claim to be released. The request stands on the claim's own lease: there its keeper's renewal finds it, and
@@ -228,7 +228,7 @@ impl Parts {
                     claims.change(*id, |entry| entry.grant_noted = true);
                 }
             });
-            let _ = tokio::time::timeout(limit, join_all(all)).await;
+            let _ = Clock::Boot.timeout(limit, join_all(all)).await;
         });
     }
 
@@ -239,7 +239,7 @@ impl Parts {
             self.search_is_slow.store(false, SeqCst);
             return Seen::default();
         }
-        match tokio::time::timeout(lease.ttl() / 5, self.search_once(lease, keys)).await {
+        match Clock::Boot.timeout(lease.ttl() / 5, self.search_once(lease, keys)).await {
             Ok(Ok(seen)) => {
                 self.search_is_slow.store(false, SeqCst);
                 seen
@@ -382,7 +382,7 @@ impl Queue for Etcd {
             // Its own key, too, so that an evicted waiter learns of it at once.
             let keys = look.blockers.iter().chain([&entry.key]);
             let watching = self.parts.watches.watch(keys, look.revision);
-            let _ = tokio::time::timeout(LOOK_ANYWAY, watching.news()).await;
+            let _ = Clock::Boot.timeout(LOOK_ANYWAY, watching.news()).await;
         }
         let look = self.parts.look(claim, &entry.key, place.0 as i64).await?;
         // A claim that joined without a look learns only now that the lock has another shape (Law 6).

@@ -13,7 +13,7 @@ use crate::generated::{
 };
 use crate::keys::Key;
 use futures_util::Stream;
-use lockkeeper_core::engine::{Connections, LockName};
+use lockkeeper_core::engine::{Clock, Connections, LockName};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -226,7 +226,7 @@ impl Client {
             }
             tries += 1;
             if tries % self.members == 0 {
-                Box::pin(tokio::time::sleep(PAUSE)).await;
+                Box::pin(Clock::Boot.sleep(PAUSE)).await;
             }
         }
     }

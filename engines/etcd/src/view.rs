@@ -109,17 +109,14 @@ pub(crate) fn view(name: String, mut claims: Vec<KeyValue>, left: &HashMap<i64, 
             Some(value) => (value.demand, value.holder),
             None => (Demand::Exclusive, foreign_holder(found)),
         };
-        Some(ClaimView {
-            id,
-            standing: Standing::Waits,
-            demand,
-            holder,
-            token: Some(Token(found.create_revision.unsigned_abs())),
-            age,
-            held_for,
-            ttl_left: left.get(&found.lease).copied(),
-            foreign: !parsed.ours,
-        })
+        Some(
+            ClaimView::new(id, Standing::Waits, demand, holder)
+                .token(Some(Token(found.create_revision.unsigned_abs())))
+                .age(age)
+                .held_for(held_for)
+                .ttl_left(left.get(&found.lease).copied())
+                .foreign(!parsed.ours),
+        )
     });
     LockView::from_queue(name, views.collect())
 }

@@ -9,6 +9,7 @@ use crate::generated::watch_request::RequestUnion;
 use crate::generated::{Event, WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse};
 use crate::keys::{self, Key, Span};
 use crate::requests::{Client, Messages};
+use lockkeeper_core::engine::Clock;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -290,7 +291,7 @@ pub(crate) async fn run(client: Arc<Client>, watches: Arc<Watches>) {
         let (requests, receiver) = mpsc::unbounded_channel();
         begin.into_iter().for_each(|request| drop(requests.send(request)));
         serve(&client, &watches, requests, receiver).await;
-        tokio::time::sleep(PAUSE).await;
+        Clock::Boot.sleep(PAUSE).await;
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) async fn join(files: &Files, claim: &Claim) -> Result<Joined> {
                         let failed = |errno| from_errno(DOING, &shard.path, errno);
                         gate::set_aside(&shard, busy).map_err(failed)?;
                     }
-                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    Clock::Boot.sleep(Duration::from_millis(1)).await;
                 }
             }
         }

@@ -267,7 +267,7 @@ impl Queue for FileQueue {
                     return Ok(Some(Attached::default()));
                 }
                 Adopted::Gone => return Ok(None),
-                Adopted::Busy => tokio::time::sleep(Duration::from_millis(1)).await,
+                Adopted::Busy => Clock::Boot.sleep(Duration::from_millis(1)).await,
             }
         }
         let name = &renewal.claim.name;

@@ -39,16 +39,17 @@ fn living(shard: &Shard) -> Result<Vec<(ClaimName, Content)>, Errno> {
 
 fn view(lock: String, mut claims: Vec<(ClaimName, Content)>, now: Moment) -> LockView {
     claims.sort_unstable_by_key(|(name, _)| name.place);
-    let claims = claims.into_iter().map(|(name, content)| ClaimView {
-        id: name.id.to_string(),
-        standing: Standing::Waits,
-        demand: content.demand.unwrap_or(name.demand),
-        holder: Holder::decode(&content.holder),
-        token: Some(Token(name.place)),
-        age: Some(now.since(content.joined_at)),
-        held_for: content.granted_at.map(|granted_at| now.since(granted_at)),
-        ttl_left: Some(content.expires_at).filter(|at| *at != Moment::NEVER).map(|at| at.since(now)),
-        foreign: false,
+    let claims = claims.into_iter().map(|(name, content)| {
+        ClaimView::new(
+            name.id.to_string(),
+            Standing::Waits,
+            content.demand.unwrap_or(name.demand),
+            Holder::decode(&content.holder),
+        )
+        .token(Some(Token(name.place)))
+        .age(Some(now.since(content.joined_at)))
+        .held_for(content.granted_at.map(|granted_at| now.since(granted_at)))
+        .ttl_left(Some(content.expires_at).filter(|at| *at != Moment::NEVER).map(|at| at.since(now)))
     });
     LockView::from_queue(lock, claims.collect())
 }

@@ -6,5 +6,7 @@ mod directories;
 mod hardship;
 #[path = "engine/processes.rs"]
 mod processes;
+#[path = "engine/runtimes.rs"]
+mod runtimes;
 #[path = "engine/support.rs"]
 mod support;

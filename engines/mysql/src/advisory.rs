@@ -7,7 +7,7 @@ use crate::error::ENGINE;
 use crate::session::{Session, Style};
 use crate::view::{HolderLog, Holders, ViewTexts};
 use crate::{ADVISORY, keys};
-use lockkeeper_core::engine::{Claim, ClaimId, Lifeline, LockName};
+use lockkeeper_core::engine::{Claim, ClaimId, Clock, Lifeline, LockName};
 use lockkeeper_core::{Abilities, Error, LockView, Result, Token};
 use lockkeeper_sql_common::{Connection, Connections, Holds, Sessions};
 use std::sync::Arc;
@@ -160,7 +160,7 @@ impl Connections for Source {
             if self.holders.evict(name, id).await? {
                 return Ok(true);
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            Clock::Boot.sleep(Duration::from_millis(50)).await;
         }
         Ok(false)
     }

@@ -9,7 +9,7 @@ use crate::error::{ENGINE, too_late};
 use crate::keys;
 use futures_util::future::join_all;
 use lockkeeper_core::engine::{
-    Batch, Batcher, Claim, ClaimId, Connection, Connections, Kept, LockName, Renewal,
+    Batch, Batcher, Claim, ClaimId, Clock, Connection, Connections, Kept, LockName, Renewal,
 };
 use lockkeeper_core::{Error, Result};
 use mysql_async::prelude::Queryable;
@@ -127,7 +127,7 @@ impl UnderWay {
     pub(crate) async fn begin(&self, claim: &Claim, note: String, limit: Duration) -> Result<Arc<Joining>> {
         let entry = Arc::clone(lock(&self.0).entry(claim.id).or_default());
         let locking = Arc::clone(&entry.under_way).lock_owned();
-        let locked = tokio::time::timeout(limit, locking).await;
+        let locked = Clock::Boot.timeout(limit, locking).await;
         let _under_way = locked.map_err(|_| too_late("take the lock", limit))?;
         // An earlier join of the same claim has removed it when it ended.
         lock(&self.0).insert(claim.id, Arc::clone(&entry));
@@ -139,7 +139,7 @@ impl UnderWay {
     pub(crate) async fn settle(&self, id: ClaimId, limit: Duration) {
         let Some(entry) = lock(&self.0).get(&id).cloned() else { return };
         entry.has_left.store(true, SeqCst);
-        let _ = tokio::time::timeout(limit, entry.under_way.lock()).await;
+        let _ = Clock::Boot.timeout(limit, entry.under_way.lock()).await;
     }
 }
 

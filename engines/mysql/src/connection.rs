@@ -126,7 +126,7 @@ impl Guarded {
         if self.is_usable()
             && let Some(conn) = self.conn.take()
         {
-            let _ = tokio::time::timeout(LIMIT, conn.disconnect()).await;
+            let _ = Clock::Boot.timeout(LIMIT, conn.disconnect()).await;
         }
     }
 }
@@ -179,7 +179,7 @@ pub(crate) async fn open(settings: &Settings, options: &Opts) -> Result<(Guarded
         mysql_async::Result::Ok((conn, who))
     };
     let limit = settings.limits.connect;
-    let opened = tokio::time::timeout(limit, opening).await.map_err(|_| too_late("connect", limit))?;
+    let opened = Clock::Boot.timeout(limit, opening).await.map_err(|_| too_late("connect", limit))?;
     let (conn, who) = opened.map_err(|error| {
         let is_refused = is_login_refused(&error);
         let error = failed("connect", error);
@@ -290,7 +290,7 @@ impl Inner {
             Ok(room) => room,
             Err(_) => {
                 let (limit, from) = (self.settings.limits.connect, Clock::Boot.now());
-                match tokio::time::timeout(limit, self.room.acquire()).await {
+                match Clock::Boot.timeout(limit, self.room.acquire()).await {
                     Ok(Ok(room)) => room,
                     _ => {
                         // Without any reply all are used by tasks that are not polled: the next caller opens others.

@@ -1,6 +1,6 @@
 //! What the driver's errors mean for the caller, and which requests are sent again.
 
-use lockkeeper_core::engine::NoReply;
+use lockkeeper_core::engine::{Clock, NoReply};
 use lockkeeper_core::{Error, Result};
 use rand::random_range;
 use rustls::CertificateError;
@@ -112,7 +112,7 @@ impl Collisions {
             return false;
         }
         self.0 += 1;
-        tokio::time::sleep(Duration::from_micros(random_range(100..2000) * u64::from(self.0))).await;
+        Clock::Boot.sleep(Duration::from_micros(random_range(100..2000) * u64::from(self.0))).await;
         true
     }
 }

@@ -357,7 +357,7 @@ async fn look_when_woken(
     let mut again = false;
     while !waiters.is_closed() {
         let pause = if again { ONCE_MORE } else { PAUSE };
-        let is_woken = tokio::time::timeout(pause, woken.notified()).await.is_ok();
+        let is_woken = Clock::Boot.timeout(pause, woken.notified()).await.is_ok();
         if !is_woken && !again {
             continue;
         }
@@ -429,7 +429,7 @@ async fn look(connections: &Connections<Writer>, waiters: &Waiters, asked: &[Arc
 async fn clean(connections: Arc<Connections<Writer>>, waiters: Arc<Waiters>) {
     while !waiters.is_closed() {
         // At random, so that the keepers of a fleet do not all come at once.
-        tokio::time::sleep(crate::CLEAN_EVERY.mul_f64(rand::random_range(0.01..1.0))).await;
+        Clock::Boot.sleep(crate::CLEAN_EVERY.mul_f64(rand::random_range(0.01..1.0))).await;
         if waiters.is_closed() {
             return;
         }

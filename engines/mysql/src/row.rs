@@ -113,7 +113,7 @@ async fn look_for_free(connections: Arc<Connections<Writer>>, poller: Arc<Poller
 
 async fn clean(connections: Weak<Connections<Writer>>) {
     loop {
-        tokio::time::sleep(crate::CLEAN_EVERY.mul_f64(rand::random_range(0.01..1.0))).await;
+        Clock::Boot.sleep(crate::CLEAN_EVERY.mul_f64(rand::random_range(0.01..1.0))).await;
         let Some(connections) = connections.upgrade() else { return };
         let cleaned = async { connections.background().await?.pool.run("clean", statement(CLEAN, ())).await };
         if let Err(error) = cleaned.await {

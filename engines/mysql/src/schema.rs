@@ -3,6 +3,7 @@
 use crate::config::Settings;
 use crate::connection::{Guarded, Server, Work, open};
 use crate::error::{ENGINE, failed, too_late};
+use lockkeeper_core::engine::Clock;
 use lockkeeper_core::{Error, Result};
 use lockkeeper_sql_common::{Schema, may_not_create};
 use mysql_async::Conn;
@@ -56,7 +57,7 @@ pub(crate) async fn create(
 
 async fn run<T>(settings: &Settings, conn: &mut Guarded, doing: &'static str, work: Work<T>) -> Result<T> {
     let limit = settings.limits.connect;
-    let done = tokio::time::timeout(limit, conn.run(&work)).await.map_err(|_| too_late(doing, limit))?;
+    let done = Clock::Boot.timeout(limit, conn.run(&work)).await.map_err(|_| too_late(doing, limit))?;
     done.map_err(|error| failed(doing, error))
 }
 

@@ -9,7 +9,7 @@ use crate::config::{HeldTimes, Settings};
 use crate::connection::{Guarded, Work, first_row, open};
 use crate::error::{Collisions, ENGINE, closed, failed, has_collided, too_late};
 use crate::view::{Holders, ViewTexts};
-use lockkeeper_core::engine::{BoxFuture, Claim, ClaimId, Lifeline, LockName, background};
+use lockkeeper_core::engine::{BoxFuture, Claim, ClaimId, Clock, Lifeline, LockName, background};
 use lockkeeper_core::{Abilities, Error, LockView, Result, Token};
 use lockkeeper_sql_common::{Connection, Connections, Holds, Sessions};
 use mysql_async::Value;
@@ -101,7 +101,7 @@ impl Session {
         let request: Request = Box::new(move |conn| {
             Box::pin(async move {
                 // The connection's own timer: it is closed when it is silent, whether or not the caller still waits.
-                let outcome = match tokio::time::timeout(limit, conn.run(&work)).await {
+                let outcome = match Clock::Boot.timeout(limit, conn.run(&work)).await {
                     Ok(outcome) => outcome.map_err(|error| failed(doing, error)),
                     Err(_) => Err(too_late(doing, limit)),
                 };

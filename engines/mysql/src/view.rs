@@ -81,7 +81,7 @@ impl Holders {
             return Ok(locks);
         }
         // A keeper may have just taken it, which is shown a moment later.
-        tokio::time::sleep(MOMENT * 3).await;
+        Clock::Boot.sleep(MOMENT * 3).await;
         locks = self.list_ours(prefix, at_most).await?;
         if !is_named(&locks)
             && let Some(foreign) = self.foreign(prefix).await?
@@ -186,7 +186,7 @@ impl Holders {
 
 async fn clean(holders: Weak<Holders>) {
     loop {
-        tokio::time::sleep(crate::CLEAN_EVERY.mul_f64(rand::random_range(0.01..1.0))).await;
+        Clock::Boot.sleep(crate::CLEAN_EVERY.mul_f64(rand::random_range(0.01..1.0))).await;
         let Some(holders) = holders.upgrade().filter(|holders| !holders.is_closed.load(SeqCst)) else {
             return;
         };
@@ -337,17 +337,17 @@ async fn write_later(log: Weak<HolderLog>) {
     loop {
         let Some(log) = log.upgrade().filter(|log| !log.is_closed.load(SeqCst)) else { return };
         // The keeper may end without a close.
-        if tokio::time::timeout(Duration::from_secs(2), log.granted.notified()).await.is_err() {
+        if Clock::Boot.timeout(Duration::from_secs(2), log.granted.notified()).await.is_err() {
             continue;
         }
         let mut unused = Duration::ZERO;
         while unused < STAYS && !log.is_closed.load(SeqCst) {
-            tokio::time::sleep(MOMENT).await;
+            Clock::Boot.sleep(MOMENT).await;
             if let Err(error) = log.write(MOMENT).await {
                 tracing::debug!(%error, "could not show who holds; trying again");
                 log.granted.notify_one();
             }
-            let is_used = tokio::time::timeout(Duration::ZERO, log.granted.notified()).await.is_ok();
+            let is_used = Clock::Boot.timeout(Duration::ZERO, log.granted.notified()).await.is_ok();
             unused = if is_used { Duration::ZERO } else { unused + MOMENT };
         }
     }

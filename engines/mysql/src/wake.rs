@@ -8,7 +8,7 @@
 use crate::config::Settings;
 use crate::connection::{Guarded, Work, first_row, open, ping};
 use crate::error::{closed, failed, too_late};
-use lockkeeper_core::engine::ClaimId;
+use lockkeeper_core::engine::{ClaimId, Clock};
 use lockkeeper_core::{Error, Result};
 use lockkeeper_sql_common::Waiters;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) async fn listen(settings: Arc<Settings>, name: String, waiters: Arc<W
     while !waiters.is_closed() {
         if let Err(error) = wait_again(&settings, &name, &waiters, &woken).await {
             tracing::debug!(%error, "wake connection lost; reconnecting");
-            tokio::time::sleep(Duration::from_millis(rand::random_range(50..300))).await;
+            Clock::Boot.sleep(Duration::from_millis(rand::random_range(50..300))).await;
         }
     }
 }
@@ -61,7 +61,7 @@ async fn wait(
     let limit = Duration::from_secs(settings.times.wait) + settings.limits.connect;
     let wait: Work<Option<Option<u8>>> = first_row(WAIT, (gate, settings.times.wait));
     while !waiters.is_closed() {
-        let waited = tokio::time::timeout(limit, conn.run(&wait)).await;
+        let waited = Clock::Boot.timeout(limit, conn.run(&wait)).await;
         match waited.map_err(|_| too_late(DOING, limit))? {
             Ok(Some(Some(0))) => {}
             // The connection that had the other lock is gone.
@@ -79,8 +79,8 @@ async fn keep(settings: &Settings, mut conn: Guarded) -> Error {
     const DOING: &str = "keep the lock at the gate";
     let limit = settings.limits.connect;
     loop {
-        tokio::time::sleep(Duration::from_secs(settings.times.wait)).await;
-        match tokio::time::timeout(limit, conn.run(&ping())).await {
+        Clock::Boot.sleep(Duration::from_secs(settings.times.wait)).await;
+        match Clock::Boot.timeout(limit, conn.run(&ping())).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return failed(DOING, error),
             Err(_) => return too_late(DOING, limit),
@@ -98,7 +98,7 @@ async fn holding(settings: &Settings, name: String) -> Result<Guarded> {
     const DOING: &str = "prepare to be woken";
     let (mut conn, _) = open(settings, &settings.waking).await?;
     let take: Work<Option<Option<u8>>> = first_row(TAKE, (name,));
-    let taken = tokio::time::timeout(TAKE_LIMIT, conn.run(&take)).await;
+    let taken = Clock::Boot.timeout(TAKE_LIMIT, conn.run(&take)).await;
     match taken.map_err(|_| too_late(DOING, TAKE_LIMIT))? {
         Ok(Some(Some(1))) => Ok(conn),
         Ok(_) => Err(closed(DOING)),

@@ -3,7 +3,7 @@
 use crate::config::{Backend, Encryption, Host, Mode, Settings};
 use crate::error::{ENGINE, failed, is_about_names, is_login_refused, no_reply};
 use futures_util::future::{join3, try_join_all};
-use lockkeeper_core::engine::{Lifeline, Replies};
+use lockkeeper_core::engine::{Clock, Lifeline, Replies};
 use lockkeeper_core::{Error, Result};
 use std::future::poll_fn;
 use std::pin::pin;
@@ -126,7 +126,7 @@ impl Connection {
         let mut outcome = Err(Error::temporary(ENGINE, "connect", "no server is named"));
         for host in &settings.hosts {
             let connecting = Self::connect(host, settings, purpose, limit);
-            outcome = match tokio::time::timeout(share, connecting).await {
+            outcome = match Clock::Boot.timeout(share, connecting).await {
                 Ok(Ok(connection)) => return Ok(connection),
                 Ok(Err(error)) => Err(error),
                 Err(_) => Err(Error::temporary(ENGINE, "connect", format!("no reply within {share:?}"))),
@@ -302,7 +302,7 @@ impl Connection {
         text: &str,
         limit: Duration,
     ) -> Result<(), Option<tokio_postgres::Error>> {
-        let reply = tokio::time::timeout(limit, self.client.batch_execute(text)).await;
+        let reply = Clock::Boot.timeout(limit, self.client.batch_execute(text)).await;
         reply.map_err(|_| None)?.map_err(Some)
     }
 

@@ -8,13 +8,12 @@ use crate::connection::{Connection, Purpose};
 use crate::error::ENGINE;
 use crate::queue::RAISE_TOKENS;
 use crate::view::Registry;
-use lockkeeper_core::engine::{ClaimId, LockName, background};
+use lockkeeper_core::engine::{ClaimId, Clock, LockName, background};
 use lockkeeper_core::{Abilities, Error, LockView, Result, Token};
 use lockkeeper_sql_common::{Connections, Holds, Limits, Sessions};
 use std::marker::PhantomData;
 use std::pin::pin;
 use std::sync::Arc;
-use tokio::time::timeout;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -55,7 +54,7 @@ impl Held {
     ) -> Result<Row> {
         let mut reply = pin!(self.connection.row_without_limit(statement, params, doing));
         loop {
-            if let Ok(reply) = timeout(self.limits.look, &mut reply).await {
+            if let Ok(reply) = Clock::Boot.timeout(self.limits.look, &mut reply).await {
                 return reply;
             }
             match self.registry.is_active(self.connection.backend()).await {
@@ -64,7 +63,7 @@ impl Held {
                 Err(error) if error.is_temporary() => return Err(error),
                 Ok(true) | Err(_) => continue,
             }
-            if let Ok(reply) = timeout(self.limits.request, &mut reply).await {
+            if let Ok(reply) = Clock::Boot.timeout(self.limits.request, &mut reply).await {
                 return reply;
             }
             let _ = self.registry.terminate(self.connection.backend()).await;

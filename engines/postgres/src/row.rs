@@ -131,7 +131,7 @@ async fn held(connections: &Connections<RowConnection>, names: &[LockName]) -> R
 
 async fn clean(connections: std::sync::Weak<Connections<RowConnection>>) {
     loop {
-        tokio::time::sleep(CLEAN_EVERY.mul_f64(rand::random_range(0.01..1.0))).await;
+        Clock::Boot.sleep(CLEAN_EVERY.mul_f64(rand::random_range(0.01..1.0))).await;
         let Some(connections) = connections.upgrade() else { return };
         if let Ok(connection) = connections.background().await {
             let _ = connection.connection.rows(CLEAN, &[], "remove old rows").await;

@@ -111,7 +111,7 @@ impl Registry {
                 }
             }
         };
-        if tokio::time::timeout(TIMEOUT, collecting).await.is_err() {
+        if Clock::Boot.timeout(TIMEOUT, collecting).await.is_err() {
             tracing::warn!(present, ended, "some keepers did not reply with their locks");
         }
         Ok(lines)
@@ -284,7 +284,7 @@ pub(crate) fn read_hold(line: &str) -> Option<ClaimRow> {
 async fn clean(registry: Weak<Registry>) {
     loop {
         // At random, so that the keepers of a fleet do not all come at once.
-        tokio::time::sleep(CLEAN_EVERY.mul_f64(rand::random_range(0.2..1.0))).await;
+        Clock::Boot.sleep(CLEAN_EVERY.mul_f64(rand::random_range(0.2..1.0))).await;
         let Some(registry) = registry.upgrade() else { return };
         if registry.closed.load(SeqCst) {
             return;

@@ -3,7 +3,7 @@
 use crate::connection::Message;
 use crate::queue::{CLEAN, LOOK, QueueConnection, SWEEP};
 use lockkeeper_core::Result;
-use lockkeeper_core::engine::{ClaimId, Connection, Connections, Lifeline};
+use lockkeeper_core::engine::{ClaimId, Clock, Connection, Connections, Lifeline};
 use lockkeeper_sql_common::{Seen, Waiter, Waiters};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub(crate) async fn reconnect<C: Connection>(connections: &Connections<C>, is_cl
         && let Err(error) = connections.background().await
     {
         tracing::debug!(%error, "wake connection lost; reconnecting");
-        tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.5))).await;
+        Clock::Boot.sleep(pause.mul_f64(rand::random_range(0.5..1.5))).await;
         pause = (pause * 2).min(Duration::from_secs(1));
     }
     if is_closed() {
@@ -116,7 +116,7 @@ async fn look(
 pub(crate) async fn clean(connections: Arc<Connections<QueueConnection>>, waiters: Arc<Waiters>) {
     loop {
         // At random, so that the keepers of a fleet do not all come at once.
-        tokio::time::sleep(CLEAN_EVERY.mul_f64(rand::random_range(0.01..1.0))).await;
+        Clock::Boot.sleep(CLEAN_EVERY.mul_f64(rand::random_range(0.01..1.0))).await;
         if waiters.is_closed() {
             return;
         }

@@ -1,6 +1,6 @@
 //! The whole suite on every style, without and with TLS, and through a transaction pooler on those that can.
 
-use lockkeeper::Abilities;
+use lockkeeper::views::Abilities;
 use lockkeeper_conformance::{Program, Subject, Suite};
 use lockkeeper_testkit::Postgres;
 use std::process::ExitCode;

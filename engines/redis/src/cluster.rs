@@ -8,7 +8,7 @@ use crate::servers::{Opener, Target, collect};
 use crate::wake::Subscription;
 use crate::{keys, view};
 use futures_util::future::{join_all, select_ok};
-use lockkeeper_core::engine::{Connections, background};
+use lockkeeper_core::engine::{Clock, Connections, background};
 use lockkeeper_core::{Error, Result};
 use redis::{ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
 use std::collections::{BTreeMap, HashMap};
@@ -179,7 +179,7 @@ impl Cluster {
     async fn refresh(&self) {
         let members = Arc::clone(&self.members);
         let refreshed = background::handle().spawn(async move { members.refresh().await });
-        let _ = tokio::time::timeout(self.members.opener.limit, refreshed).await;
+        let _ = Clock::Boot.timeout(self.members.opener.limit, refreshed).await;
     }
 }
 
@@ -246,7 +246,8 @@ impl Members {
     /// Reads the map again, unless that has just been done.
     async fn refresh(&self) {
         let mut refreshed = self.refreshed.lock().await;
-        tokio::time::sleep_until(*refreshed + REFRESH_PAUSE).await;
+        let due = *refreshed + REFRESH_PAUSE;
+        Clock::Boot.sleep(due.saturating_duration_since(Instant::now())).await;
         if let Err(error) = self.read_map().await {
             tracing::debug!(%error, "could not read the cluster's map");
         }

@@ -5,7 +5,7 @@ use crate::error::{closes_the_connection, io_error};
 use crate::script::Call;
 use crate::sentinel::MasterWatch;
 use crate::wake::{News, Subscription};
-use lockkeeper_core::engine::{BoxFuture, Replies};
+use lockkeeper_core::engine::{BoxFuture, Clock, Replies};
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{
     AsyncConnectionConfig, Cmd, ErrorKind, FromRedisValue, Pipeline, PushInfo, PushKind, RedisError,
@@ -47,13 +47,15 @@ impl Connection {
         subscription: Option<Arc<Subscription>>,
     ) -> RedisResult<Self> {
         let is_closed = watch::Sender::new(false);
-        // The driver's own limit would be 500 ms for each reply; `Replies` keeps ours.
+        // The driver's own limits would be timers of the caller's runtime, and 500 ms for each reply; `Replies` keeps ours.
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(limit))
+            .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_push_sender(push_sender(is_closed.clone(), subscription.clone()));
         let client = options.client(server).await?;
-        let driver = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let connecting = client.get_multiplexed_async_connection_with_config(&config);
+        let no_reply = |_| io_error(io::ErrorKind::TimedOut, "no connection in time");
+        let driver = Clock::Boot.timeout(limit, connecting).await.map_err(no_reply)??;
         options.accepted();
         let connection =
             Self { driver, replies: Replies::new(limit), is_closed, server: server.clone(), master: None };

@@ -199,7 +199,7 @@ impl Race for RedisPlain {
             tokio::select! {
                 () = wake.message() => break,
                 () = poller.called() => {}
-                () = tokio::time::sleep(pause) => {}
+                () = Clock::Boot.sleep(pause) => {}
             }
         }
         Ok(())
@@ -223,7 +223,7 @@ impl Race for RedisPlain {
             let found = renewals.iter().zip(&kept).filter(|(_, kept)| state(**kept));
             found.map(|(renewal, _)| renewal.claim.id).collect()
         };
-        Ok(Kept { dead: with(|state| state == 0), as_of: None, asked: with(|state| state == 2) })
+        Ok(Kept::new(with(|state| state == 0)).asked(with(|state| state == 2)))
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {

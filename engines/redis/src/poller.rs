@@ -1,7 +1,7 @@
 //! One poller for each lock: of all claims that wait here for one lock in a race, only the first polls the server.
 //! Only Redis has holders that send no message.
 
-use lockkeeper_core::engine::{ClaimId, LockName};
+use lockkeeper_core::engine::{ClaimId, Clock, LockName};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -62,7 +62,8 @@ impl Poller<'_> {
     /// Cancel safety: dropping the future has no effect.
     pub async fn first(&self) {
         while let Some(overdue_at) = self.try_first() {
-            let _ = tokio::time::timeout_at(overdue_at, self.called.notified()).await;
+            let limit = overdue_at.saturating_duration_since(Instant::now());
+            let _ = Clock::Boot.timeout(limit, self.called.notified()).await;
         }
     }
 

@@ -15,6 +15,7 @@ use lockkeeper_core::{Abilities, Demand, Error, LockView, Result, Token};
 use redis::Value;
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
+use tokio::time::Instant;
 
 static QUEUE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/queue.lua")));
 
@@ -228,7 +229,9 @@ impl Queue for RedisQueue {
             };
             let look_at = async {
                 match look_at {
-                    Some(moment) => tokio::time::sleep_until(moment).await,
+                    Some(moment) => {
+                        Clock::Boot.sleep(moment.saturating_duration_since(Instant::now())).await;
+                    }
                     None => std::future::pending().await,
                 }
             };

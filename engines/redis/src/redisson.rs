@@ -28,8 +28,8 @@ static LIST: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scrip
 const LOCKS_PER_CALL: usize = 64;
 /// How long an unused subscription is kept for the next waiter.
 const KEPT: Duration = Duration::from_secs(1);
-/// The longest pause between two looks of the one of a keeper's waiters that looks, unless its TTL is shorter: a message may be lost, a
-/// detached hold may be made to end earlier than it was to, and the server may be away.
+/// The longest pause, but for a shorter TTL, between two looks of the one of a keeper's waiters that looks: a message or the
+/// server may be lost, and a detached hold may be made to end earlier than it was to.
 const LOOK_ANYWAY: Duration = Duration::from_secs(10);
 /// Java numbers its threads from 1, so this one is ours.
 const THREAD: u64 = 0;
@@ -160,7 +160,7 @@ impl Inner {
 /// Ends the subscription to a channel when nobody waits there any more.
 async fn end_unused(inner: Weak<Inner>, channel: String) {
     loop {
-        tokio::time::sleep(KEPT).await;
+        Clock::Boot.sleep(KEPT).await;
         let Some(inner) = inner.upgrade() else { return };
         if inner.channels.end_unused(&channel, &inner.servers).await {
             return;
@@ -279,7 +279,7 @@ impl Race for Redisson {
             let claims = renewals.iter().zip(&kept).filter(|(_, kept)| **kept == state);
             claims.map(|(renewal, _)| renewal.claim.id).collect()
         };
-        Ok(Kept { dead: with(0), as_of: None, asked: with(2) })
+        Ok(Kept::new(with(0)).asked(with(2)))
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {

@@ -4,8 +4,8 @@ use crate::config::ConnectOptions;
 use crate::connection::Server;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
-use lockkeeper_core::engine::Host;
 use lockkeeper_core::engine::background;
+use lockkeeper_core::engine::{Clock, Host};
 use redis::{ErrorKind, RedisError, RedisResult};
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,7 +79,7 @@ impl Inner {
     /// lead us there.
     async fn find_master(&self) -> RedisResult<Server> {
         let requests = self.servers.iter().map(|server| async move {
-            let reply = tokio::time::timeout(self.limit, self.request_master(server)).await;
+            let reply = Clock::Boot.timeout(self.limit, self.request_master(server)).await;
             reply.ok().and_then(Result::ok).flatten()
         });
         let replies: Vec<Server> = join_all(requests).await.into_iter().flatten().collect();
@@ -128,6 +128,6 @@ async fn watch_sentinel(sentinels: Arc<Inner>, server: Server) {
     loop {
         let outcome = sentinels.listen(&server).await;
         tracing::debug!(?server, ?outcome, "subscription with a sentinel lost; reconnecting");
-        tokio::time::sleep(sentinels.limit.min(Duration::from_secs(1))).await;
+        Clock::Boot.sleep(sentinels.limit.min(Duration::from_secs(1))).await;
     }
 }

@@ -8,7 +8,7 @@ use crate::script::Call;
 use crate::sentinel::Sentinels;
 use crate::wake::{Subscribed, Subscription};
 use lockkeeper_core::engine::Host;
-use lockkeeper_core::engine::{Connections, background};
+use lockkeeper_core::engine::{Clock, Connections, background};
 use lockkeeper_core::{Error, Result};
 use redis::{Cmd, RedisError, RedisResult, Value};
 use std::io;
@@ -80,7 +80,7 @@ impl Opener {
             if !may_pass || started.elapsed() + pause >= timeout {
                 return Err(cause);
             }
-            tokio::time::sleep(pause).await;
+            Clock::Boot.sleep(pause).await;
             pause *= 2;
         }
     }
@@ -96,7 +96,7 @@ impl Opener {
                 }
             }
         };
-        match tokio::time::timeout(self.limit.max(LEAST_TIMEOUT), opened).await {
+        match Clock::Boot.timeout(self.limit.max(LEAST_TIMEOUT), opened).await {
             Ok(outcome) => outcome,
             Err(_) => Err(io_error(io::ErrorKind::TimedOut, "no connection in time")),
         }

@@ -86,17 +86,13 @@ fn claim_view(id: String, claim: &str, times_us: [u64; 3]) -> Option<ClaimView> 
     let words: Vec<&str> = claim.splitn(6, ' ').collect();
     let [place, _, _, _, demand, holder] = words[..] else { return None };
     let [age, left, held_for] = times_us.map(Duration::from_micros);
-    Some(ClaimView {
-        id,
-        standing: Standing::Waits,
-        demand: demand.parse().ok()?,
-        holder: Holder::decode(holder),
-        token: Some(Token(place.parse().ok()?)),
-        age: Some(age),
-        held_for: Some(held_for),
-        ttl_left: Some(left),
-        foreign: false,
-    })
+    Some(
+        ClaimView::new(id, Standing::Waits, demand.parse().ok()?, Holder::decode(holder))
+            .token(Some(Token(place.parse().ok()?)))
+            .age(Some(age))
+            .held_for(Some(held_for))
+            .ttl_left(Some(left)),
+    )
 }
 
 /// A lock of the style 'plain'; `None` if it is free.
@@ -112,18 +108,12 @@ pub(crate) fn plain(name: &str, reply: &Value) -> Option<LockView> {
         }
         _ => (&*value, &*value, None),
     };
-    let claim = ClaimView {
-        id: id.to_owned(),
-        standing: Standing::Holds,
-        demand: Demand::Exclusive,
-        holder: Holder::decode(holder),
-        token,
-        age: age_us.map(Duration::from_micros),
-        held_for: None,
-        ttl_left: left_ms.map(Duration::from_millis),
-        foreign: token.is_none(),
-    };
-    Some(LockView { name: name.to_owned(), claims: vec![claim] })
+    let claim = ClaimView::new(id.to_owned(), Standing::Holds, Demand::Exclusive, Holder::decode(holder))
+        .token(token)
+        .age(age_us.map(Duration::from_micros))
+        .ttl_left(left_ms.map(Duration::from_millis))
+        .foreign(token.is_none());
+    Some(LockView::new(name.to_owned(), vec![claim]))
 }
 
 fn positive(number: &Value) -> Option<u64> {
@@ -150,21 +140,16 @@ pub(crate) fn redisson(
         // A request to release stands behind the holder (redisson_ask.lua).
         let ours = ours.map(|(token, holder)| (token, holder.strip_suffix(" ?").unwrap_or(holder)));
         let (client, thread) = field.trim_end_matches(":write").rsplit_once(':')?;
-        claims.push(ClaimView {
-            id: id_of(&field)?.to_string(),
-            standing: Standing::Holds,
-            demand: if is_reader { Demand::Shared } else { Demand::Exclusive },
-            holder: Holder::decode(ours.map_or(
-                &format!("Redisson client {client}, thread {thread}, hold count {count}"),
-                |(_, holder)| holder,
-            )),
-            token: ours.map(|(token, _)| token),
-            age: positive(age_us).map(Duration::from_micros),
-            held_for: None,
-            ttl_left: positive(left_ms).map(Duration::from_millis),
-            foreign: ours.is_none(),
-        });
+        let stranger = format!("Redisson client {client}, thread {thread}, hold count {count}");
+        let holder = Holder::decode(ours.map_or(&stranger, |(_, holder)| holder));
+        let demand = if is_reader { Demand::Shared } else { Demand::Exclusive };
+        let view = ClaimView::new(id_of(&field)?.to_string(), Standing::Holds, demand, holder)
+            .token(ours.map(|(token, _)| token))
+            .age(positive(age_us).map(Duration::from_micros))
+            .ttl_left(positive(left_ms).map(Duration::from_millis))
+            .foreign(ours.is_none());
+        claims.push(view);
     }
     claims.sort_by(|one, other| one.token.cmp(&other.token).then_with(|| one.id.cmp(&other.id)));
-    (!claims.is_empty()).then(|| LockView { name: name.to_owned(), claims })
+    (!claims.is_empty()).then(|| LockView::new(name.to_owned(), claims))
 }

@@ -3,7 +3,7 @@
 use crate::connection::Connection;
 use crate::servers::Servers;
 use lockkeeper_core::Result;
-use lockkeeper_core::engine::{Claim, ClaimId, Connection as _, Connections, background};
+use lockkeeper_core::engine::{Claim, ClaimId, Clock, Connection as _, Connections, background};
 use rand::RngExt as _;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -124,7 +124,7 @@ async fn reconnect(
             Err(error) => tracing::debug!(%error, "could not connect; trying again"),
         }
         let share = rand::rng().random_range(0.5..1.0);
-        tokio::time::sleep(pause.mul_f64(share)).await;
+        Clock::Boot.sleep(pause.mul_f64(share)).await;
         pause = (pause * 2).min(PAUSES.1);
     }
 }
@@ -287,7 +287,7 @@ impl Waiting {
                 () = self.claim.changed.notified() => {}
                 // Each wait has a limit of its own, and must know whether the server is away.
                 () = connection.closed() => break,
-                () = tokio::time::sleep_until(due) => {}
+                () = Clock::Boot.sleep(due.saturating_duration_since(Instant::now())) => {}
             }
         }
         self.channel.state().free_at = Instant::now() + ttl;

@@ -6,7 +6,7 @@ use crate::scripts;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use lockkeeper_core::Error;
-use lockkeeper_core::engine::{Batch, Batcher, Connections, background};
+use lockkeeper_core::engine::{Batch, Batcher, Clock, Connections, background};
 use lockkeeper_redis::parts::{
     Call, ConnectOptions, Connection, Server, Subscribed, Subscription, error, text,
 };
@@ -114,7 +114,7 @@ impl Nodes {
                 let subscription = Arc::clone(&subscription);
                 async move {
                     let opened = open(&server, &options, limit, restart_delay, subscription);
-                    let opened = tokio::time::timeout(limit.max(LEAST_TIMEOUT), opened).await;
+                    let opened = Clock::Boot.timeout(limit.max(LEAST_TIMEOUT), opened).await;
                     opened
                         .unwrap_or_else(|_| Err(no_reply()))
                         .map_err(|cause| error(ENGINE, "connect", cause))
@@ -134,10 +134,10 @@ impl Nodes {
         let timeout = self.limit.max(Duration::from_secs(2)) + restart_delay + Duration::from_secs(1);
         let majority = async {
             while self.connected() < crate::ballot::quorum(self.nodes.len()) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                Clock::Boot.sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(timeout, majority).await.map_err(|_| {
+        Clock::Boot.timeout(timeout, majority).await.map_err(|_| {
             let text = format!("only {} of {} servers reply", self.connected(), self.nodes.len());
             Error::temporary(ENGINE, "reach a majority", text)
         })

@@ -368,11 +368,11 @@ impl Race for RedLock {
             tokio::select! {
                 () = wake.message() => break,
                 () = poller.called() => {}
-                () = tokio::time::sleep(pause) => {}
+                () = Clock::Boot.sleep(pause) => {}
             }
         }
         drop(wake);
-        tokio::time::sleep(split_pause()).await;
+        Clock::Boot.sleep(split_pause()).await;
         Ok(())
     }
 
@@ -402,7 +402,7 @@ impl Race for RedLock {
         let asked = renewals.iter().zip(&round.asked).filter(|(_, is_asked)| **is_asked);
         let asked = asked.map(|(renewal, _)| renewal.claim.id).collect();
         self.0.regain(round, replies);
-        Ok(Kept { dead, as_of: None, asked })
+        Ok(Kept::new(dead).asked(asked))
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {

@@ -40,7 +40,7 @@ pub(crate) async fn list(nodes: &Nodes, prefix: &str, at_most: usize) -> Result<
             .collect();
         claims.sort_by_key(|claim| claim.token);
         if !claims.is_empty() {
-            locks.push(LockView { name, claims });
+            locks.push(LockView::new(name, claims));
         }
         if locks.len() >= at_most {
             break;
@@ -126,16 +126,12 @@ fn claim_view(id: String, seen: &[Hold], nodes: usize) -> Option<ClaimView> {
     let foreign = id == first.value;
     let holder = first.value.split_once(' ').map_or(first.value.as_str(), |(_, holder)| holder);
     let holder = holder.rsplit_once(' ').filter(|_| first.age.is_some()).map_or(holder, |(holder, _)| holder);
-    Some(ClaimView {
-        id,
-        standing: Standing::Holds,
-        demand: if first.shared { Demand::Shared } else { Demand::Exclusive },
-        holder: Holder::decode(holder),
-        token: token(seen, nodes),
+    let demand = if first.shared { Demand::Shared } else { Demand::Exclusive };
+    let view = ClaimView::new(id, Standing::Holds, demand, Holder::decode(holder))
+        .token(token(seen, nodes))
         // The earliest: a node may have been taken again since.
-        age: seen.iter().filter_map(|hold| hold.age).max(),
-        held_for: None,
-        ttl_left: seen.iter().filter_map(|hold| hold.left).min(),
-        foreign,
-    })
+        .age(seen.iter().filter_map(|hold| hold.age).max())
+        .ttl_left(seen.iter().filter_map(|hold| hold.left).min())
+        .foreign(foreign);
+    Some(view)
 }

@@ -30,17 +30,16 @@ fn milliseconds(number: i64) -> Duration {
 
 impl ClaimRow {
     fn view(self) -> ClaimView {
-        ClaimView {
-            id: self.id,
-            standing: Standing::Waits,
-            demand: self.demand.parse().unwrap_or(Demand::Exclusive),
-            holder: Holder::decode(&self.holder),
-            token: Some(Token(self.token.max(0).unsigned_abs())),
-            age: Some(milliseconds(self.age_ms)),
-            held_for: self.held_ms.map(milliseconds),
-            ttl_left: self.left_ms.map(milliseconds),
-            foreign: false,
-        }
+        ClaimView::new(
+            self.id,
+            Standing::Waits,
+            self.demand.parse().unwrap_or(Demand::Exclusive),
+            Holder::decode(&self.holder),
+        )
+        .token(Some(Token(self.token.max(0).unsigned_abs())))
+        .age(Some(milliseconds(self.age_ms)))
+        .held_for(self.held_ms.map(milliseconds))
+        .ttl_left(self.left_ms.map(milliseconds))
     }
 }
 
@@ -56,7 +55,7 @@ pub fn foreign_lock(name: &str, session: u64, holder: Holder) -> LockView {
         held_ms: None,
         left_ms: None,
     };
-    let claim = ClaimView { token: None, age: None, foreign: true, ..row.view() };
+    let claim = row.view().token(None).age(None).foreign(true);
     LockView::from_queue(name, vec![claim])
 }
 

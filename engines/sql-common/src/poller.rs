@@ -1,7 +1,7 @@
 //! Waiting where the server sends no messages and a claim is not in a queue: one look serves all who wait in a keeper.
 
 use crate::pace::Pace;
-use lockkeeper_core::engine::LockName;
+use lockkeeper_core::engine::{Clock, LockName};
 use lockkeeper_core::{Error, Result};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -46,7 +46,7 @@ impl Poller {
     pub async fn due(&self) -> Option<Vec<LockName>> {
         loop {
             self.pace.count(true);
-            tokio::time::sleep(self.pace.pause()).await;
+            Clock::Boot.sleep(self.pace.pause()).await;
             let names = self.names();
             self.pace.count(!names.is_empty());
             if self.closed.load(SeqCst) {

@@ -148,7 +148,7 @@ impl<S: Connections> Inner<S> {
         if let Ok(room) = self.room.try_acquire() {
             return self.check_out(room).await.map(Some);
         }
-        match Box::pin(tokio::time::timeout(self.limits.request, self.room.acquire())).await {
+        match Box::pin(Clock::Boot.timeout(self.limits.request, self.room.acquire())).await {
             Ok(Ok(room)) => self.check_out(room).await.map(Some),
             _ => Ok(None),
         }
@@ -290,7 +290,7 @@ impl<S: Connections> Inner<S> {
         let pacing = self.pacing.fetch_add(1, SeqCst) + 1;
         let _counted = Counted(&self.pacing);
         let pause = Duration::from_millis(100).mul_f64(pacing as f64 * rand::random_range(0.5..1.5));
-        tokio::time::sleep(pause).await;
+        Clock::Boot.sleep(pause).await;
         Ok(())
     }
 
@@ -394,7 +394,7 @@ impl<S: Connections> Race for Sessions<S> {
         match self.0.holds.role(&claim.name) {
             Role::Listen(wake) => {
                 let pause = self.0.limits.look.mul_f64(rand::random_range(1.0..2.0));
-                let _ = tokio::time::timeout(pause, wake.notified()).await;
+                let _ = Clock::Boot.timeout(pause, wake.notified()).await;
                 Ok(())
             }
             Role::Represent => self.0.represent(claim).await,
@@ -420,7 +420,7 @@ impl<S: Connections> Race for Sessions<S> {
         let probes =
             by_connection.iter().map(|(connection, _)| inner.probe(connection, inner.limits.renewal));
         let ids: Vec<ClaimId> = renewals.iter().map(|renewal| renewal.claim.id).collect();
-        let asked = tokio::time::timeout(inner.limits.renewal, inner.source.asked(&ids));
+        let asked = Clock::Boot.timeout(inner.limits.renewal, inner.source.asked(&ids));
         let (probed, asked) = tokio::join!(futures_util::future::join_all(probes), asked);
         // A request that is not seen now is seen by the next renewal.
         let mut asked = asked.ok().and_then(Result::ok).unwrap_or_default();
@@ -440,14 +440,14 @@ impl<S: Connections> Race for Sessions<S> {
             }
             dead.extend(ids);
         }
-        Ok(Kept { dead, as_of: None, asked })
+        Ok(Kept::new(dead).asked(asked))
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
         // One who gave up waiting must not get the lock after all, or the next one finds a ghost.
         let wait = lock(&self.0.waits).get(&claim.id).cloned();
         if let Some(wait) = wait {
-            let _ = Box::pin(tokio::time::timeout(self.0.limits.request, wait.lock())).await;
+            let _ = Box::pin(Clock::Boot.timeout(self.0.limits.request, wait.lock())).await;
         }
         let was_there = self.0.end(&claim.name, claim.id).await;
         Ok(if was_there { Left::Left } else { Left::NotThere })

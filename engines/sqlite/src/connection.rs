@@ -20,7 +20,6 @@ use rusqlite::{Connection, OpenFlags};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
-use tokio::time::timeout;
 
 /// How often a busy database is tried again at once: another process's transaction takes some 20 µs.
 const QUICK_TRIES: u32 = 10;
@@ -110,7 +109,7 @@ impl Database {
         let result = self.shared.requests.add(kind, work);
         let shared = Arc::clone(&self.shared);
         self.worker.send(move || shared.serve_pending());
-        match timeout(limit, result).await {
+        match Clock::Boot.timeout(limit, result).await {
             Ok(Ok(served)) => served.map_err(|error| from_sqlite(doing, error)),
             Ok(Err(_)) => Err(Error::temporary(ENGINE, doing, "the thread for the disk has ended")),
             Err(_) if self.shared.is_locked.load(Relaxed) => Err(Error::temporary(ENGINE, doing, LOCKED)),

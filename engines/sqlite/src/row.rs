@@ -219,7 +219,7 @@ impl Race for SqliteRows {
         let (_waiter, others) = Waiter::enter(&self.waiting);
         let longest = (PAUSE * 2).saturating_mul(1 + others / 4).min(Duration::from_secs(1));
         let pause = longest.mul_f64(rand::rng().random_range(0.1..1.0));
-        tokio::time::sleep(pause.min(free_in.unwrap_or(pause))).await;
+        Clock::Boot.sleep(pause.min(free_in.unwrap_or(pause))).await;
         Ok(())
     }
 

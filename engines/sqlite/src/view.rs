@@ -39,17 +39,14 @@ pub(crate) fn queues(
             locks.push((lock, Vec::new()));
         }
         if let Some((_, claims)) = locks.last_mut() {
-            claims.push(ClaimView {
-                id: row.get(2)?,
-                standing: Standing::Waits,
-                demand: parsed(row, 3)?,
-                holder: Holder { text: row.get(4)?, host: row.get(5)?, pid: row.get(6)? },
-                token: Some(Token(row.get::<_, i64>(1)?.unsigned_abs())),
-                age: Some(between(row.get(7)?, now)),
-                held_for: row.get::<_, Option<i64>>(9)?.map(|granted_at| between(granted_at, now)),
-                ttl_left: Some(between(now, expires_at)),
-                foreign: false,
-            });
+            let holder = Holder { text: row.get(4)?, host: row.get(5)?, pid: row.get(6)? };
+            let granted_at: Option<i64> = row.get(9)?;
+            let view = ClaimView::new(row.get::<_, String>(2)?, Standing::Waits, parsed(row, 3)?, holder)
+                .token(Some(Token(row.get::<_, i64>(1)?.unsigned_abs())))
+                .age(Some(between(row.get(7)?, now)))
+                .held_for(granted_at.map(|granted_at| between(granted_at, now)))
+                .ttl_left(Some(between(now, expires_at)));
+            claims.push(view);
         }
     }
     Ok(locks.into_iter().map(|(name, claims)| LockView::from_queue(name, claims)).collect())
@@ -70,18 +67,12 @@ pub(crate) fn rows(connection: &Connection, time: &Time, prefix: &str, at_most: 
         if expires_at <= now {
             continue;
         }
-        let claim = ClaimView {
-            id: row.get(2)?,
-            standing: Standing::Holds,
-            demand: Demand::Exclusive,
-            holder: Holder { text: row.get(3)?, host: row.get(4)?, pid: row.get(5)? },
-            token: Some(Token(row.get::<_, i64>(1)?.unsigned_abs())),
-            age: Some(between(row.get(6)?, now)),
-            held_for: None,
-            ttl_left: Some(between(now, expires_at)),
-            foreign: false,
-        };
-        locks.push(LockView { name: lock, claims: vec![claim] });
+        let holder = Holder { text: row.get(3)?, host: row.get(4)?, pid: row.get(5)? };
+        let claim = ClaimView::new(row.get::<_, String>(2)?, Standing::Holds, Demand::Exclusive, holder)
+            .token(Some(Token(row.get::<_, i64>(1)?.unsigned_abs())))
+            .age(Some(between(row.get(6)?, now)))
+            .ttl_left(Some(between(now, expires_at)));
+        locks.push(LockView::new(lock, vec![claim]));
     }
     Ok(locks)
 }

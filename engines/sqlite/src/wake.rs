@@ -4,7 +4,7 @@
 //! which that process reads, beside the database. So 200 idle waiters cost nothing, and a release costs one write.
 
 use crate::error::ENGINE;
-use lockkeeper_core::engine::{ClaimId, Worker, background};
+use lockkeeper_core::engine::{ClaimId, Clock, Worker, background};
 use lockkeeper_core::{Error, Result};
 use rustix::fs::{FileType, Mode, OFlags, mknodat};
 use std::collections::HashMap;
@@ -144,7 +144,7 @@ impl Wake {
         let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((end, is_removed)) = reader {
             drop(end);
-            let _ = tokio::time::timeout(CLOSE_LIMIT, is_removed).await;
+            let _ = Clock::Boot.timeout(CLOSE_LIMIT, is_removed).await;
         }
     }
 }

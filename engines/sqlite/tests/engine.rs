@@ -6,6 +6,8 @@ mod errors;
 mod queue;
 #[path = "engine/row.rs"]
 mod row;
+#[path = "engine/runtimes.rs"]
+mod runtimes;
 #[path = "engine/stall.rs"]
 mod stall;
 #[path = "engine/support.rs"]

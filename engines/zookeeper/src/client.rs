@@ -102,7 +102,7 @@ impl Client {
         let recently = Clock::Boot.now().minus(timeout / 3);
         let silent = || RequestError::Unknown("the leader has not replied lately".into()).into_error("renew");
         let as_of = session.alive_as_of().filter(|alive| *alive >= recently).ok_or_else(silent)?;
-        Ok(Kept { dead, as_of: Some(as_of), asked })
+        Ok(Kept::new(dead).as_of(as_of).asked(asked))
     }
 
     fn asks(&self) -> String {
@@ -199,7 +199,7 @@ impl Client {
 /// trusting such a claim before.
 async fn end_lapsed(client: Weak<Client>, every: Duration) {
     loop {
-        tokio::time::sleep(every).await;
+        Clock::Boot.sleep(every).await;
         let Some(client) = client.upgrade() else { return };
         for (id, node) in client.claims.lapsed() {
             let removed = match client.sessions.living(node.session) {
@@ -222,7 +222,7 @@ pub(crate) fn check_owner(session: &Session, stat: &Stat) -> Result<(), RequestE
 }
 
 fn all_dead(renewals: &[Renewal]) -> Kept {
-    Kept { dead: renewals.iter().map(|renewal| renewal.claim.id).collect(), as_of: None, asked: Vec::new() }
+    Kept::new(renewals.iter().map(|renewal| renewal.claim.id).collect())
 }
 
 /// Transaction numbers are never negative.

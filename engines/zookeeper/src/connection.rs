@@ -5,6 +5,7 @@ use crate::error::{RequestError, code};
 use crate::jute::Reader;
 use crate::protocol::{self, ConnectReply, Header, Request, XID_AUTH, XID_EVENT, XID_SET_WATCHES};
 use crate::shared::{Requests, Shared, Status};
+use lockkeeper_core::engine::Clock;
 use rand::seq::SliceRandom as _;
 use std::io;
 use std::time::{Duration, Instant};
@@ -79,7 +80,7 @@ pub(crate) async fn run(shared: &Shared, mut requests: Requests, settings: &Sett
             };
             pause = pause.clamp(shortest, longest);
             tokio::select! {
-                () = tokio::time::sleep(pause.mul_f64(rand::random_range(0.7..1.0))) => {}
+                () = Clock::Boot.sleep(pause.mul_f64(rand::random_range(0.7..1.0))) => {}
                 () = shared.when_closing() => {}
             }
             pause *= 2;
@@ -127,7 +128,7 @@ async fn handshake(shared: &Shared, settings: &Settings, server: usize) -> Resul
     let limit = (settings.timeout / 6).clamp(shortest, Duration::from_secs(5));
     tokio::select! {
         done = handshake_without_timeout(shared, settings, server) => done,
-        () = tokio::time::sleep(limit) => Err(lost(format_args!("no reply within {limit:?}"))),
+        () = Clock::Boot.sleep(limit) => Err(lost(format_args!("no reply within {limit:?}"))),
         () = shared.when_closing() => Err(lost("the session was closed")),
     }
 }
@@ -286,7 +287,7 @@ async fn keep_alive(shared: &Shared, timeout: Duration) -> RequestError {
     shared.send_sign();
     let mut pause = every;
     loop {
-        tokio::time::sleep(pause).await;
+        Clock::Boot.sleep(pause).await;
         let (silence, since_last_sign) = {
             let mut state = shared.state();
             state.prune_watches();
@@ -314,6 +315,6 @@ async fn close(shared: &Shared) -> RequestError {
     shared.when_closing().await;
     let (reply, closed) = oneshot::channel();
     shared.send(vec![(Request::close(), Some(reply))]);
-    let _ = tokio::time::timeout(Duration::from_secs(2), closed).await;
+    let _ = Clock::Boot.timeout(Duration::from_secs(2), closed).await;
     lost("the session was closed")
 }

@@ -6,7 +6,7 @@ use crate::error::{RequestError, code};
 use crate::keys::nodes_of;
 use crate::queue::ZooKeeperQueue;
 use crate::session::Session;
-use lockkeeper_core::engine::{Claim, ClaimId, Left, background};
+use lockkeeper_core::engine::{Claim, ClaimId, Clock, Left, background};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,7 +98,7 @@ pub(crate) fn remove_later(session: &Arc<Session>, directory: String, claim: Cla
     background::handle().spawn(async move {
         let mut pause = claim.ttl / 8;
         while pause <= claim.ttl * 2 {
-            tokio::time::sleep(pause).await;
+            Clock::Boot.sleep(pause).await;
             pause *= 2;
             let Some(session) = session.upgrade() else { return };
             if let Ok(Left::Left) = delete_by_id(&session, &directory, &claim, limit).await {

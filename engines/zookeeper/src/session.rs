@@ -9,7 +9,7 @@ use crate::error::RequestError;
 use crate::jute::{Garbled, Reader};
 use crate::protocol::{self, Outcome, Request, Stat};
 use crate::shared::{Sending, Shared, Status, Wake};
-use lockkeeper_core::engine::{Lifeline, Moment, background};
+use lockkeeper_core::engine::{Clock, Lifeline, Moment, background};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -95,7 +95,7 @@ impl Session {
         }
         let mut status = self.shared.status.subscribe();
         let settled = status.wait_for(|status| !matches!(status, Status::Connecting(_)));
-        if let Ok(Ok(status)) = tokio::time::timeout(timeout, settled).await {
+        if let Ok(Ok(status)) = Clock::Boot.timeout(timeout, settled).await {
             return status.as_error().map_or(Ok(()), Err);
         }
         let now = self.shared.status.borrow().clone();
@@ -171,7 +171,7 @@ impl Session {
     /// Closes the session and with it every node it made; waits a moment until the server has confirmed.
     async fn close(&self) {
         self.shared.close();
-        let _ = tokio::time::timeout(Duration::from_secs(2), self.over()).await;
+        let _ = Clock::Boot.timeout(Duration::from_secs(2), self.over()).await;
     }
 }
 
@@ -235,7 +235,7 @@ pub(crate) struct Reply<T> {
 impl<T> Reply<T> {
     /// Waits for it, with a timer of the caller's. Dropping the future does not take the request back.
     pub(crate) async fn within(self, limit: Duration) -> Result<T, RequestError> {
-        match tokio::time::timeout(limit, self.reply).await {
+        match Clock::Boot.timeout(limit, self.reply).await {
             Ok(Ok(body)) => Ok((self.read)(&mut Reader(&body?))?),
             Ok(Err(_)) => Err(RequestError::Unknown("the session was closed".into())),
             Err(_) => Err(RequestError::Unknown(format!("no reply within {limit:?}"))),

@@ -173,18 +173,15 @@ pub(crate) fn claim(name: &str, demand: Demand, data: &[u8], stat: &Stat) -> Cla
     let id = keys::NodeName::parse(name).and_then(|node| node.id).map(|id| id.to_string());
     let token = ours.as_ref().and_then(|content| content.token).unwrap_or(stat.czxid);
     let held_ms = ours.as_ref().and_then(|content| content.held_ms);
-    ClaimView {
-        id: ours.as_ref().map(|content| content.claim.clone()).or(id).unwrap_or_else(|| name.to_owned()),
-        standing: Standing::Waits,
-        demand,
-        foreign: ours.is_none(),
-        holder: ours.map_or_else(|| foreign_holder(data), |content| content.holder),
-        token: Some(token_of(token)),
-        age: age(stat.ctime_ms),
-        held_for: held_ms.and_then(|held| Some(age(stat.mtime_ms)? + Duration::from_millis(held))),
-        // Only the leader knows when a session expires.
-        ttl_left: None,
-    }
+    let is_foreign = ours.is_none();
+    let id = ours.as_ref().map(|content| content.claim.clone()).or(id).unwrap_or_else(|| name.to_owned());
+    let holder = ours.map_or_else(|| foreign_holder(data), |content| content.holder);
+    // Only the leader knows when a session expires.
+    ClaimView::new(id, Standing::Waits, demand, holder)
+        .token(Some(token_of(token)))
+        .age(age(stat.ctime_ms))
+        .held_for(held_ms.and_then(|held| Some(age(stat.mtime_ms)? + Duration::from_millis(held))))
+        .foreign(is_foreign)
 }
 
 /// Only shown to operators: the server's wall clock against ours.

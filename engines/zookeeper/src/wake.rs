@@ -7,7 +7,7 @@ use crate::queue::ZooKeeperQueue;
 use crate::session::Session;
 use crate::shared::Wake;
 use lockkeeper_core::Shape;
-use lockkeeper_core::engine::{Ahead, Claim, grant};
+use lockkeeper_core::engine::{Ahead, Claim, Clock, grant};
 use lockkeeper_core::{Demand, Result};
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(crate) async fn wait_for(
     tokio::select! {
         () = wake.notified() => Ok(Woken::Changed),
         () = session.over() => Ok(Woken::Over),
-        () = tokio::time::sleep(SLOW_POLL) => Ok(Woken::Poll),
+        () = Clock::Boot.sleep(SLOW_POLL) => Ok(Woken::Poll),
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! [`register`] lets `lockkeeper::connect("table:")` find it; `tests/conformance.rs` runs lockkeeper's own suite on it.
 
-use lockkeeper::{Abilities, ClaimView, LockView, Result, Standing, Token};
+use lockkeeper::{Result, Token};
+use lockkeeper::views::{Abilities, ClaimView, LockView, Standing};
 use lockkeeper_core::engine::{
     Address, Answer, Claim, ClaimId, Clock, Engine, Grant, Kept, Left, LockName, Moment, Race, RaceEngine,
     Renewal,
@@ -120,7 +121,7 @@ impl Race for TableEngine {
                 None => dead.push(renewal.claim.id),
             }
         }
-        Ok(Kept { dead, as_of: None, asked: Vec::new() })
+        Ok(Kept::new(dead))
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
@@ -131,19 +132,14 @@ impl Race for TableEngine {
         let now = Clock::Boot.now();
         let holds = TABLE.holds(now);
         let listed = holds.iter().filter(|(name, _)| name.as_str().starts_with(prefix)).take(at_most);
-        let view = |(name, hold): (&LockName, &Hold)| LockView {
-            name: name.to_string(),
-            claims: vec![ClaimView {
-                id: hold.claim.id.to_string(),
-                standing: Standing::Holds,
-                demand: hold.claim.demand,
-                holder: hold.claim.holder.as_ref().clone(),
-                token: Some(hold.token),
-                age: Some(now.since(hold.since)),
-                held_for: None,
-                ttl_left: Some(hold.expires_at.since(now)),
-                foreign: false,
-            }],
+        let view = |(name, hold): (&LockName, &Hold)| {
+            let claim = &hold.claim;
+            let holder = claim.holder.as_ref().clone();
+            let view = ClaimView::new(claim.id.to_string(), Standing::Holds, claim.demand, holder)
+                .token(Some(hold.token))
+                .age(Some(now.since(hold.since)))
+                .ttl_left(Some(hold.expires_at.since(now)));
+            LockView::new(name.to_string(), vec![view])
         };
         Ok(listed.map(view).collect())
     }

@@ -8,7 +8,8 @@ use crate::measure::Latencies;
 use crate::scale::Scale;
 use crate::summary::{Sample, Unit};
 use crate::target::{close, connect, fresh_name};
-use lockkeeper::{Abilities, CrashFrees, Keeper};
+use lockkeeper::Keeper;
+use lockkeeper::views::{Abilities, CrashFrees};
 use std::time::{Duration, Instant};
 
 /// How often a holder is killed, and with which TTL: the engine's usual one where a crash frees at once, so

@@ -8,7 +8,8 @@ use crate::signals::Signals;
 use crate::{complete, handles, waiting};
 use clap::Args;
 use clap_complete::ArgValueCompleter;
-use lockkeeper::{Demand, Guard, Keeper, MultiLock, Wanted};
+use lockkeeper::views::Demand;
+use lockkeeper::{Guard, Keeper, MultiLock, Wanted};
 use lockkeeper_core::engine::parse_duration;
 use std::time::{Duration, Instant};
 

@@ -11,7 +11,7 @@ use crate::supervise::{OnAsk, OnLost};
 use crate::table::printable;
 use clap::Args;
 use clap_complete::ArgValueCompleter;
-use lockkeeper::ClaimView;
+use lockkeeper::views::ClaimView;
 use lockkeeper_core::engine::parse_duration;
 use serde::Serialize;
 use std::ffi::OsString;

@@ -5,7 +5,7 @@ use crate::exit::{Failure, Outcome, SUCCESS};
 use crate::table::{Column, brief, layout, width};
 use crate::{location, output};
 use clap::Args;
-use lockkeeper::{Abilities, CrashFrees, EngineInfo};
+use lockkeeper::views::{Abilities, CrashFrees, EngineInfo};
 use serde::Serialize;
 
 /// List the engines, their styles and what each can do

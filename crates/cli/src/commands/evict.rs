@@ -9,7 +9,8 @@ use crate::{complete, location, waiting};
 use clap::Args;
 use clap_complete::ArgValueCompleter;
 use futures_util::future::join_all;
-use lockkeeper::{ClaimView, Keeper, LockView};
+use lockkeeper::Keeper;
+use lockkeeper::views::{ClaimView, LockView};
 use lockkeeper_core::engine::parse_duration;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -187,25 +188,16 @@ fn agreed(claims: usize) -> Result<bool, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockkeeper::{Demand, Holder, Standing};
+    use lockkeeper::Holder;
+    use lockkeeper::views::{Demand, Standing};
 
     fn claim(id: &str) -> ClaimView {
-        ClaimView {
-            id: id.into(),
-            standing: Standing::Waits,
-            demand: Demand::Exclusive,
-            holder: Holder::here("test"),
-            token: None,
-            age: None,
-            held_for: None,
-            ttl_left: None,
-            foreign: false,
-        }
+        ClaimView::new(id, Standing::Waits, Demand::Exclusive, Holder::here("test"))
     }
 
     #[test]
     fn nobody_is_asked_if_one_of_them_does_not_listen() {
-        let stranger = ClaimView { foreign: true, ..claim("bb") };
+        let stranger = claim("bb").foreign(true);
         assert!(refuse_to_ask_strangers(&[claim("aa"), claim("cc")]).is_ok());
         let refused = refuse_to_ask_strangers(&[claim("aa"), stranger]).unwrap_err().to_string();
         assert!(refused.contains("another client made the claim bb") && refused.contains("nobody was asked"));

@@ -7,7 +7,7 @@ use crate::waiting::held_by;
 use crate::{complete, json, location, output};
 use clap::Args;
 use clap_complete::ArgValueCompleter;
-use lockkeeper::{LockView, Waits, deadlocks};
+use lockkeeper::views::{LockView, Waits, deadlocks};
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -113,20 +113,18 @@ pub(crate) fn oldest_wait(lock: &LockView) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockkeeper::{ClaimView, Demand, Holder, Standing};
+    use lockkeeper::Holder;
+    use lockkeeper::views::{ClaimView, Demand, Standing};
 
     #[test]
     fn deadlocks_are_listed_below_the_table() {
-        let claim = |pid: u32| ClaimView {
-            id: pid.to_string(),
-            standing: Standing::Waits,
-            demand: Demand::Exclusive,
-            holder: Holder { text: "job".into(), host: "app".into(), pid },
-            token: None,
-            age: None,
-            held_for: None,
-            ttl_left: None,
-            foreign: false,
+        let claim = |pid: u32| {
+            ClaimView::new(
+                pid.to_string(),
+                Standing::Waits,
+                Demand::Exclusive,
+                Holder { text: "job".into(), host: "app".into(), pid },
+            )
         };
         let a = LockView::from_queue("a", vec![claim(1), claim(2)]);
         let b = LockView::from_queue("b", vec![claim(2), claim(1)]);

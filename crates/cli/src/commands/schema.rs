@@ -5,7 +5,7 @@ use crate::exit::{Failure, Outcome, SUCCESS};
 use crate::output;
 use clap::Args;
 use clap_complete::ArgValueCompleter;
-use lockkeeper::EngineInfo;
+use lockkeeper::views::EngineInfo;
 
 const EXAMPLES: &str = "\
 Examples:

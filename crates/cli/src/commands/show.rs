@@ -7,7 +7,7 @@ use crate::table::{Column, brief, layout, or_dash, standing_for, unique_prefix, 
 use crate::{complete, json, location, output};
 use clap::Args;
 use clap_complete::ArgValueCompleter;
-use lockkeeper::{ClaimView, LockView, deadlocks};
+use lockkeeper::views::{ClaimView, LockView, deadlocks};
 
 const EXAMPLES: &str = "\
 Examples:

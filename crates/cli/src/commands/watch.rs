@@ -15,7 +15,7 @@ use crate::table::{cut, printable, width};
 use changes::Seen;
 use clap::Args;
 use clap_complete::ArgValueCompleter;
-use lockkeeper::LockView;
+use lockkeeper::views::LockView;
 use lockkeeper_core::engine::parse_duration;
 use std::cmp::Reverse;
 use std::io::IsTerminal;

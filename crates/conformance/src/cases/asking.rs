@@ -1,7 +1,8 @@
 //! To ask a holder before force: it is told, and it decides.
 
 use crate::bench::{Bench, PATIENCE, soon, soon_held};
-use lockkeeper::{Abilities, ClaimView, State};
+use lockkeeper::State;
+use lockkeeper::views::{Abilities, ClaimView};
 use std::time::Duration;
 
 /// How long an operator waits for one request.

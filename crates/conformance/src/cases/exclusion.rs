@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, soon_held};
 use crate::history::Recorder;
-use lockkeeper::Demand;
+use lockkeeper::views::Demand;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 

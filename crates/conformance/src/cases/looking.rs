@@ -1,7 +1,8 @@
 //! What `inspect` shows is the truth.
 
 use crate::bench::{Bench, soon_held};
-use lockkeeper::{Demand, Keeper, Standing};
+use lockkeeper::Keeper;
+use lockkeeper::views::{Demand, Standing};
 use lockkeeper_core::engine::Clock;
 use std::time::Duration;
 

@@ -3,7 +3,8 @@
 use super::exclusion::a_moment;
 use crate::bench::{Bench, soon_held};
 use crate::history::Recorder;
-use lockkeeper::{Demand, Error};
+use lockkeeper::Error;
+use lockkeeper::views::Demand;
 
 pub(super) async fn never_more_than_the_limit(bench: Bench) {
     let recorder = Recorder::new();

@@ -2,7 +2,8 @@
 
 use crate::bench::{Bench, soon, soon_held};
 use crate::helper::Helper;
-use lockkeeper::{CrashFrees, Token};
+use lockkeeper::Token;
+use lockkeeper::views::CrashFrees;
 use std::time::Duration;
 
 /// Where a crash frees at once, the TTL is made so long that its passing cannot be what frees.

@@ -3,7 +3,7 @@
 use super::exclusion::a_moment;
 use crate::bench::{Bench, soon_held};
 use crate::history::Recorder;
-use lockkeeper::Demand;
+use lockkeeper::views::Demand;
 
 pub(super) async fn readers_share_and_exclude_writers(bench: Bench) {
     let (one, other) = (bench.keeper().await, bench.keeper().await);

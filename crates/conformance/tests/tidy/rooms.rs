@@ -130,6 +130,28 @@ fn no_line_is_too_long() {
     except(LINES_LEFT, complaints);
 }
 
+/// The caller's runtime may have no timers; `Clock` takes the background's.
+#[test]
+fn timers_are_the_backgrounds() {
+    const TIMERS: [&str; 4] = ["sleep", "sleep_until", "timeout", "timeout_at"];
+    let mut complaints = Vec::new();
+    for folder in ["crates/core/src/", "crates/client/src/", "crates/lockkeeper/src/", "engines/"] {
+        let is_code = |path: &str| path.contains("/src/") && path.ends_with(".rs") && !path.contains("tests");
+        for (path, text) in
+            files_below(folder).filter(|(path, _)| is_code(path) && !path.ends_with("/clock.rs"))
+        {
+            let code = text.split("\n#[cfg(test)]\nmod ").next().expect("one part").lines();
+            for line in code.map(str::trim).filter(|line| !line.starts_with("//")) {
+                let rest = line.split("tokio::time::").nth(1).unwrap_or_default();
+                if rest.split(|c: char| !c.is_alphabetic() && c != '_').any(|name| TIMERS.contains(&name)) {
+                    complaints.push(format!("{path}: use the timers of `Clock`: {line}"));
+                }
+            }
+        }
+    }
+    no_complaints(complaints);
+}
+
 #[test]
 fn every_lua_script_is_checked() {
     let mut complaints = Vec::new();

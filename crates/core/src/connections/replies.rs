@@ -42,7 +42,7 @@ impl Replies {
     /// [`NoReply`] when the limit has passed.
     pub async fn request<T>(&self, request: impl Future<Output = T>) -> Result<T, NoReply> {
         let mut sent = Sent { replies: self, at: Clock::Boot.now(), is_answered: false };
-        let reply = tokio::time::timeout(self.limit, request).await.map_err(|_| NoReply(self.limit))?;
+        let reply = Clock::Boot.timeout(self.limit, request).await.map_err(|_| NoReply(self.limit))?;
         sent.is_answered = true;
         Ok(reply)
     }

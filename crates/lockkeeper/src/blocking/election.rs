@@ -2,6 +2,7 @@
 
 use super::locks::ways_to_ask;
 use super::{Cancel, Guard, wait_for, wait_unless};
+use lockkeeper_core::engine::Clock;
 use lockkeeper_core::{ClaimView, Result};
 use std::time::Duration;
 
@@ -57,7 +58,7 @@ impl Leaders {
     /// # Errors
     /// As [`changed`](Self::changed).
     pub fn changed_within(&mut self, limit: Duration) -> Result<Option<Option<ClaimView>>> {
-        let changed = wait_for(async { tokio::time::timeout(limit, self.0.changed()).await })?;
+        let changed = wait_for(async { Clock::Boot.timeout(limit, self.0.changed()).await })?;
         changed.ok().transpose()
     }
 }

@@ -1,6 +1,7 @@
 //! The guard for plain threads.
 
 use super::wait_for;
+use lockkeeper_core::engine::Clock;
 use lockkeeper_core::{Error, Handle, Result, State, Token};
 use std::fmt;
 use std::pin::Pin;
@@ -73,7 +74,7 @@ impl Guard {
     /// # Errors
     /// [`Error::Invalid`] from async code.
     pub fn lost_within(&self, limit: Duration) -> Result<Option<Error>> {
-        wait_for(async { tokio::time::timeout(limit, self.0.lost()).await.ok() })
+        wait_for(async { Clock::Boot.timeout(limit, self.0.lost()).await.ok() })
     }
 
     /// Like [`lost`](Self::lost), without borrowing the guard: for a thread that watches it while others use and release it.

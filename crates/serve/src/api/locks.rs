@@ -225,8 +225,7 @@ pub(crate) async fn show(
     InPath(name): InPath<String>,
 ) -> Result<Json<Lock>, Problem> {
     caller.may_on(Right::Look, &name)?;
-    let lock =
-        app.keeper.look(&name).await?.unwrap_or_else(|| LockView { name: name.clone(), claims: Vec::new() });
+    let lock = app.keeper.look(&name).await?.unwrap_or_else(|| LockView::new(name.clone(), Vec::new()));
     // They take a look at all locks, and nobody is stuck where nobody waits.
     let all = match lock.waiters().next() {
         Some(_) => seen(&app, &caller, "", MOST).await?,

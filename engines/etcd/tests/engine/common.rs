@@ -1,6 +1,7 @@
 //! What the tests of this engine share: one server, keepers on it, and limits for what must happen soon.
 
-use lockkeeper::{Connect, Keeper, LockView};
+use lockkeeper::views::LockView;
+use lockkeeper::{Connect, Keeper};
 use lockkeeper_testkit::Etcd;
 use std::sync::LazyLock;
 use std::time::Duration;

@@ -1,7 +1,8 @@
 //! Side by side with `etcdctl lock`, which is Go's concurrency.Mutex, and with the server's lock service.
 
 use crate::common::{address, all_done, keeper, keeper_at, look, server, soon, until_waiting};
-use lockkeeper::{Demand, Keeper};
+use lockkeeper::Keeper;
+use lockkeeper::views::Demand;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! A poll, for systems without notifications.
 
+use lockkeeper_core::engine::Clock;
 use std::time::Duration;
 
 const PAUSE: Duration = Duration::from_millis(10);
@@ -9,6 +10,6 @@ pub(crate) struct Poll;
 
 impl Poll {
     pub(crate) async fn changed(&mut self) {
-        tokio::time::sleep(PAUSE).await;
+        Clock::Boot.sleep(PAUSE).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The rights that the engine's page names are enough, once somebody else has created the tables.
+//! The rights that the engine's page names are enough: to create and migrate, and to use what somebody else has created.
 
 use lockkeeper_testkit::MariaDb;
 use std::io::Write;
@@ -7,17 +7,38 @@ use std::time::Duration;
 
 const PAGE: &str = include_str!("../../README.md");
 
-/// What the page says, of the test's database. Rights on single tables would do, too.
-fn grants() -> String {
+/// A user with the first rights of the page on the test's database. Rights on single tables would do, too.
+fn tenant(rights: usize) -> String {
     let (_, rest) = PAGE.split_once("```sql\n").expect("the page has the statements");
     let (statements, _) = rest.split_once("```").expect("the statements end");
-    assert!(statements.contains(" shop.* "), "{statements}");
+    let grants: Vec<&str> = statements.lines().filter(|line| line.contains(" shop.* ")).collect();
+    assert_eq!(grants.len(), 2, "to use, and to create: {statements}");
     let user = "CREATE USER IF NOT EXISTS tenant@'%' IDENTIFIED BY 'open sesame';\n";
-    user.to_owned() + &statements.replace(" shop.* ", " lockkeeper.* ")
+    user.to_owned() + &grants[..rights].join("\n").replace(" shop.* ", " lockkeeper.* ")
+}
+
+/// A keeper that may do what the page's rights allow and no more.
+pub(crate) fn tenant_url(server: &MariaDb, style: &str) -> String {
+    format!("{}?style={style}", server.url().replace("root@", "tenant:open%20sesame@"))
+}
+
+/// Makes the user that may create and migrate.
+pub(crate) fn let_tenant_create(server: &MariaDb) {
+    administer(server, &tenant(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_with_all_rights_of_the_page_creates_every_style() {
+    let server = MariaDb::start();
+    let_tenant_create(&server);
+    for style in lockkeeper_mysql::STYLES.iter().map(|style| style.style) {
+        let keeper = lockkeeper::connect(tenant_url(&server, style)).await.expect(style);
+        keeper.mutex("created").lock().await.expect(style).release().await.expect(style);
+    }
 }
 
 /// Lets the client program run this: it has to understand what is printed.
-fn administer(server: &MariaDb, statements: &str) {
+pub(crate) fn administer(server: &MariaDb, statements: &str) {
     let mut mariadb = Command::new("mariadb")
         .args(["--no-defaults", "--protocol=tcp", "--host=127.0.0.1", "--user=root", "lockkeeper"])
         .arg(format!("--port={}", server.port()))
@@ -31,12 +52,12 @@ fn administer(server: &MariaDb, statements: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_with_just_these_rights_has_every_style() {
     let server = MariaDb::start();
-    administer(&server, &grants());
+    administer(&server, &tenant(1));
     for style in lockkeeper_mysql::STYLES.iter().map(|style| style.style) {
         let url = |user| format!("{}?style={style}", server.url().replace("root@", user));
         let refused = lockkeeper::connect(url("tenant:sesame@")).await.expect_err("a wrong word").to_string();
         assert!(refused.contains("Access denied"), "{style}: {refused}");
-        let url = url("tenant:open%20sesame@");
+        let url = tenant_url(&server, style);
         let refused = lockkeeper::connect(&url).await.expect_err("it may not create anything").to_string();
         assert!(refused.contains("lockkeeper schema mysql"), "{style}: {refused}");
 

@@ -1,5 +1,6 @@
 //! Upgrades: tables of an older release are migrated, those of a newer one refused. And servers that are too old.
 
+use crate::permissions::{administer, let_tenant_create, tenant_url};
 use lockkeeper_testkit::MariaDb;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
@@ -8,47 +9,58 @@ async fn client(server: &MariaDb) -> Conn {
     Conn::new(Opts::from_url(&server.url()).expect("a URL")).await.expect("a connection")
 }
 
-/// One procedure of each style, which an older release had otherwise.
-const PROCEDURES: [(&str, &str); 4] = [
-    ("queue", "lockkeeper_join"),
-    ("row", "lockkeeper_row_clean"),
-    ("session", "lockkeeper_session_take"),
-    ("advisory", "lockkeeper_advisory_key"),
+/// What the previous release made, and claims that it left there.
+const PREVIOUS: [(&str, &str, &str); 4] = [
+    (
+        "queue",
+        include_str!("version_2_queue.sql"),
+        "INSERT INTO lockkeeper_locks (name, last_place, queued, place, id, demand, weight, expires_at)
+         VALUES ('lockkeeper/old', 7, FALSE, 7, REPEAT('a', 32), 'exclusive', 1000000000, SYSDATE(6) + INTERVAL 1 HOUR);
+         INSERT INTO lockkeeper_locks (name, last_place, queued) VALUES ('lockkeeper/queued', 8, TRUE);
+         INSERT INTO lockkeeper_claims VALUES ('lockkeeper/queued', 8, REPEAT('b', 32), 'exclusive', 1000000000, 0, 0, '', '',
+             SYSDATE(6), SYSDATE(6) + INTERVAL 1 HOUR);",
+    ),
+    (
+        "row",
+        include_str!("version_2_row.sql"),
+        "INSERT INTO lockkeeper_rows VALUES ('lockkeeper/old', REPEAT('a', 32), 7, '', '', 1, '', SYSDATE(6),
+             SYSDATE(6) + INTERVAL 1 HOUR);",
+    ),
+    ("session", include_str!("version_2_session.sql"), ""),
+    ("advisory", include_str!("version_2_advisory.sql"), ""),
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tables_without_a_version_are_migrated_and_locks_stay() {
-    let server = MariaDb::start();
-    let mut admin = client(&server).await;
-    for (style, procedure) in PROCEDURES {
-        let url = format!("{}?style={style}", server.url());
-        let keeper = lockkeeper::connect(&url).await.expect(style);
-        let held = keeper.mutex("kept").lock().await.expect(style);
-        // As it was before there were versions: the same tables, other procedures.
-        admin.query_drop("DROP TABLE lockkeeper_schema").await.expect("a table");
-        admin.query_drop(format!("DROP PROCEDURE {procedure}")).await.expect("a procedure");
-        admin.query_drop(format!("CREATE PROCEDURE {procedure}() SELECT 1")).await.expect("an older one");
-
-        // Many that come at once migrate once, and none finds a procedure missing.
-        let connects: Vec<_> = (0..4)
-            .map(|_| {
-                let url = url.clone();
-                tokio::spawn(async move { lockkeeper::connect(url).await })
-            })
-            .collect();
-        for connect in connects {
-            let other = connect.await.expect("no panic").expect(style);
-            assert!(other.mutex("kept").try_lock().await.expect(style).is_none(), "{style}");
-            other.mutex("new").lock().await.expect(style).release().await.expect(style);
+async fn the_previous_tables_are_migrated_and_keep_their_claims() {
+    for has_version in [true, false] {
+        let server = MariaDb::start();
+        let mut admin = client(&server).await;
+        let_tenant_create(&server);
+        for (style, tables, claims) in PREVIOUS {
+            administer(&server, tables);
+            administer(&server, claims);
+            if !has_version {
+                admin.query_drop("DROP TABLE lockkeeper_schema").await.expect("a table");
+            }
+            // Many that come at once migrate once, and none finds a procedure missing.
+            let connects: Vec<_> = (0..4)
+                .map(|_| {
+                    let url = tenant_url(&server, style);
+                    tokio::spawn(async move { lockkeeper::connect(url).await })
+                })
+                .collect();
+            for connect in connects {
+                let keeper = connect.await.expect("no panic").expect(style);
+                for old in ["old", "queued"].into_iter().filter(|name| claims.contains(name)) {
+                    assert!(keeper.mutex(old).try_lock().await.expect(style).is_none(), "{style}: {old}");
+                    assert_eq!(keeper.inspect(old).await.expect(style).len(), 1, "{style}: {old}");
+                }
+                keeper.mutex("new").lock().await.expect(style).release().await.expect(style);
+            }
+            let found = "SELECT version FROM lockkeeper_schema WHERE style = ?";
+            let version: Option<u32> = admin.exec_first(found, (style,)).await.expect("a version");
+            assert_eq!(version, Some(3), "{style}");
         }
-        held.release().await.expect(style);
-        let parameters = "SELECT COUNT(*) FROM information_schema.parameters \
-            WHERE specific_schema = DATABASE() AND specific_name = ?";
-        let count: Option<u64> = admin.exec_first(parameters, (procedure,)).await.expect("a count");
-        assert!(count > Some(0), "{procedure} was replaced");
-        let found = "SELECT version FROM lockkeeper_schema WHERE style = ?";
-        let version: Option<u32> = admin.exec_first(found, (style,)).await.expect("a version");
-        assert_eq!(version, Some(3), "{style}");
     }
 }
 

@@ -1,7 +1,8 @@
 //! Many tasks on rows and queues: what they send travels together, and no two statements wait for each other.
 
 use crate::leaving::{self, until_idle};
-use lockkeeper::{Demand, Guard, Keeper};
+use lockkeeper::views::Demand;
+use lockkeeper::{Guard, Keeper};
 use lockkeeper_conformance::history::Recorder;
 use lockkeeper_testkit::Postgres;
 use std::sync::Arc;

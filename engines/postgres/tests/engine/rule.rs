@@ -1,6 +1,6 @@
 //! The rule's copy in SQL against the one in the core, with generated queues on a real server.
 
-use lockkeeper::Demand;
+use lockkeeper::views::Demand;
 use lockkeeper_core::engine::grant;
 use lockkeeper_testkit::Postgres;
 use std::future::poll_fn;

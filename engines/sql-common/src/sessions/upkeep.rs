@@ -19,7 +19,7 @@ pub(super) enum Probed {
 impl<S: Connections> Inner<S> {
     /// Sends a request over the connection, to see whether it is still the same session.
     pub(super) async fn probe(&self, connection: &Arc<S::Connection>, limit: Duration) -> Probed {
-        let reply = tokio::time::timeout(limit, connection.probe()).await;
+        let reply = Clock::Boot.timeout(limit, connection.probe()).await;
         match reply {
             Ok(Ok(())) if open(&connection) => Probed::Alive,
             Err(_) if open(&connection) => Probed::Silent,
@@ -85,14 +85,14 @@ pub(super) async fn expire<S: Connections>(inner: std::sync::Weak<Inner<S>>) {
             inner.probe_all(&all).await;
         }
         drop(inner);
-        tokio::time::sleep(next.since(now)).await;
+        Clock::Boot.sleep(next.since(now)).await;
     }
 }
 
 /// Keeps shared connections in use, and closes others that nobody uses, before the server ends them as idle.
 pub(super) async fn tend<S: Connections>(inner: std::sync::Weak<Inner<S>>, every: Duration) {
     loop {
-        tokio::time::sleep(every).await;
+        Clock::Boot.sleep(every).await;
         let Some(inner) = inner.upgrade() else { return };
         if inner.closed.load(SeqCst) {
             return;

@@ -1,7 +1,7 @@
 //! One wait for a session lock: in the server, and on the background runtime for a waiter that may go away.
 
 use super::{Connection, Connections, Inner, lock};
-use lockkeeper_core::engine::{Claim, ClaimId, LockName, background};
+use lockkeeper_core::engine::{Claim, ClaimId, Clock, LockName, background};
 use lockkeeper_core::{Error, Result, Token};
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -59,7 +59,7 @@ pub(super) async fn wait<S: Connections>(
             outcome = &mut waiting => outcome,
             () = waiter.closed() => {
                 inner.source.interrupt(&connection).await;
-                match tokio::time::timeout(inner.limits.request, &mut waiting).await {
+                match Clock::Boot.timeout(inner.limits.request, &mut waiting).await {
                     Ok(outcome) => outcome,
                     Err(late) => Err(Error::temporary(inner.source.abilities().engine, "end a wait", late)),
                 }

@@ -5,6 +5,7 @@ use lockkeeper_core::engine::Clock;
 use std::time::Duration;
 
 const VERSION_1: &str = include_str!("version_1.sql");
+const ROW_VERSION_1: &str = include_str!("version_1_row.sql");
 
 #[tokio::test]
 async fn tables_made_by_hand_are_used() {
@@ -70,6 +71,34 @@ async fn tables_of_the_first_release_are_brought_forward_with_their_claims() {
     assert!(keepers[1].mutex("later").try_lock().await.unwrap().is_none());
     let guard = keepers[2].mutex("free").try_lock().await.unwrap().expect("a free lock");
     guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_the_first_release_are_brought_forward_with_their_claims() {
+    let file = File::new("row");
+    let sql = file.sql();
+    sql.execute_batch(ROW_VERSION_1).unwrap();
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    sql.execute("UPDATE lockkeeper_counter SET boot = ?1", [boot.trim()]).unwrap();
+    let hold_as_version_1 = |lock: &str| {
+        sql.execute(
+            "INSERT INTO lockkeeper_rows (lock, token, id, who, host, pid, thread, locked_at, expires_at) \
+             VALUES (?1, 7, ?2, 'earlier', 'here', 1, '', 1, ?3)",
+            (lock, "a".repeat(32), (Clock::Boot.now().plus(LONG_TTL).as_nanos()) as i64),
+        )
+        .unwrap();
+    };
+    hold_as_version_1("lockkeeper/held");
+    assert_eq!(version(&file), 1);
+    let keeper = file.keeper(LONG_TTL).await;
+    assert_eq!(version(&file), 2);
+    assert!(keeper.mutex("held").try_lock().await.unwrap().is_none(), "the claim still holds");
+    // A process of the first release goes on.
+    hold_as_version_1("lockkeeper/later");
+    assert!(keeper.mutex("later").try_lock().await.unwrap().is_none());
+    let claim = keeper.inspect("held").await.unwrap().remove(0).claims.remove(0);
+    assert!(keeper.evict("held", &claim.id).await.unwrap());
+    keeper.mutex("held").try_lock().await.unwrap().expect("a free lock").release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,7 @@ fn servers() -> String {
 }
 
 async fn look(keeper: &Keeper, name: &str) -> LockView {
-    let none = LockView { name: name.to_owned(), claims: Vec::new() };
+    let none = LockView::new(name.to_owned(), Vec::new());
     keeper.inspect(name).await.unwrap().into_iter().next().unwrap_or(none)
 }
 

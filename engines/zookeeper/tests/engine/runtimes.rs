@@ -17,13 +17,13 @@ mod every {
 
     cases::on_every_server!(server(), &["queue", "plain"]);
 
-    /// The session's connection is the background's, so that a caller needs timers only.
+    /// The session's connection is the background's, and so are the timers.
     #[test]
-    fn a_runtime_without_io_can_lock() {
-        let bare = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    fn a_runtime_without_io_and_timers_can_lock() {
+        let bare = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         for style in ["queue", "plain"] {
             let keeper = cases::runtime().block_on(cases::keeper(&server().url(), style));
-            let pair = async { keeper.mutex("without-io").lock().await?.release().await };
+            let pair = async { keeper.mutex("bare").lock().await?.release().await };
             bare.block_on(pair).expect("a grant and a release");
         }
     }

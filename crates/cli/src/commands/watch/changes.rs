@@ -3,7 +3,7 @@
 use crate::exit::Failure;
 use crate::json;
 use crate::table::{brief, printable, standing_for};
-use lockkeeper::{ClaimView, LockView, Standing, Waits, deadlocks};
+use lockkeeper::views::{ClaimView, LockView, Standing, Waits, deadlocks};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
