@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// Where the kernel takes the ports of new connections from.
 const PORTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 const USUAL_PORTS: &str = "32768 60999";
-/// Each cut has so many ports for new connections from here on, for those of an earlier cut stay.
+/// Each cut has this number of ports for new connections from here on, for those of an earlier cut stay.
 const FIRST: u32 = 61_000;
 const WIDTH: u32 = 250;
 const RANGES: u32 = 16;
