@@ -13,7 +13,7 @@ use crate::summary::{Sample, Unit};
 use crate::target::{close, connect, fresh_name};
 use crate::{Result, process as here};
 use futures_util::future::{join_all, try_join_all};
-use http::Http;
+use http::{EtcdHttp, Http};
 use lockkeeper::{Keeper, State};
 use lockkeeper_core::engine::Address;
 use process::Served;
@@ -89,7 +89,12 @@ async fn calls(url: &str, served: &Served, scale: &Scale) -> Result<Sample> {
         close(keeper).await;
     }
     let p50 = |run: &Run| run.latencies.quantile(0.5);
+    let of_etcd = match EtcdHttp::connect(url).await? {
+        Some(pairs) => Some(p50(&measure(&pairs, served, scale.limit).await?)),
+        None => None,
+    };
     Ok(Sample::default()
+        .with_some("etcd's HTTP pair p50", Unit::Seconds, of_etcd)
         .with("direct pair p50", Unit::Seconds, p50(&of_direct))
         .with_latencies("served pair ", &of_served.latencies, SHARES)
         .with("HTTP round trip p50", Unit::Seconds, p50(&least))
