@@ -11,8 +11,7 @@ use std::time::SystemTime;
 /// What was seen at the last look.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// Of each claim the lock, and how it was.
-    claims: BTreeMap<String, (String, ClaimView)>,
+    locks: Vec<LockView>,
     deadlocks: BTreeSet<String>,
 }
 
@@ -70,24 +69,22 @@ impl Report {
 const LEFT: &str = "left";
 
 impl Seen {
-    /// A line for every claim that came, was granted or left since the last look, and for every new deadlock.
+    /// A line for every claim that came, was granted or left since the last look, and for every new deadlock;
+    /// those that left in the order of their queue.
     pub(super) fn changes(&mut self, locks: &[LockView], as_json: bool) -> Result<String, Failure> {
         let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let mut report = Report { time, as_json, text: String::new() };
-        let all = || locks.iter().flat_map(|lock| (0..lock.claims.len()).map(move |index| (lock, index)));
-        let entry = |(lock, index): (&LockView, usize)| {
-            let claim = &lock.claims[index];
-            (claim.id.clone(), (lock.name.clone(), claim.clone()))
-        };
-        let present: BTreeMap<String, (String, ClaimView)> = all().map(entry).collect();
-        for (name, claim) in self.claims.values().filter(|(_, claim)| !present.contains_key(&claim.id)) {
-            report.claim(LEFT, name, json::Claim::alone(claim))?;
+        let before: BTreeMap<&str, Standing> =
+            claims(&self.locks).map(|(_, claim)| (&*claim.id, claim.standing)).collect();
+        let present: BTreeSet<&str> = claims(locks).map(|(_, claim)| &*claim.id).collect();
+        for (lock, claim) in claims(&self.locks).filter(|(_, claim)| !present.contains(&*claim.id)) {
+            report.claim(LEFT, &lock.name, json::Claim::alone(claim))?;
         }
-        for (lock, index) in all() {
-            let claim = &lock.claims[index];
-            let before = self.claims.get(&claim.id).map(|(_, before)| before.standing);
-            if before != Some(claim.standing) {
-                report.claim(&claim.standing.to_string(), &lock.name, json::Claim::new(lock, index))?;
+        for lock in locks {
+            for (index, claim) in lock.claims.iter().enumerate() {
+                if before.get(&*claim.id) != Some(&claim.standing) {
+                    report.claim(&claim.standing.to_string(), &lock.name, json::Claim::new(lock, index))?;
+                }
             }
         }
         let mut circles = BTreeSet::new();
@@ -98,9 +95,13 @@ impl Seen {
             }
             circles.insert(words);
         }
-        *self = Self { claims: present, deadlocks: circles };
+        *self = Self { locks: locks.to_vec(), deadlocks: circles };
         Ok(report.text)
     }
+}
+
+fn claims(locks: &[LockView]) -> impl Iterator<Item = (&LockView, &ClaimView)> {
+    locks.iter().flat_map(|lock| lock.claims.iter().map(move |claim| (lock, claim)))
 }
 
 /// How long the claim has held and waited, as far as the engine knows.
