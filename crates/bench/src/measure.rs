@@ -80,7 +80,7 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Hands out turns to any number of tasks until the limit is reached.
+/// Gives turns to any number of tasks until the limit is reached.
 #[derive(Debug)]
 pub struct Pace {
     turns_left: AtomicU64,

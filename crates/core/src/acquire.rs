@@ -27,7 +27,7 @@ pub(crate) enum Wait {
 /// The longest pause before a wait joins again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How long a wait goes on before it is told that its own keeper holds the lock.
+/// How long a wait goes on before an event says that its own keeper holds the lock.
 const QUIET_WAIT: Duration = Duration::from_millis(100);
 
 /// An engine that has not replied for this long, or for a quarter of a shorter TTL, is away.
@@ -65,7 +65,7 @@ impl Outage {
 }
 
 /// Whether the engine has left the claim without any reply for longer than a reply takes. A wait that ends sooner is too short to
-/// tell.
+/// know.
 fn is_silent(life: &Life, asked: Moment, now: Moment) -> bool {
     life.at_engine() && !life.has_replied() && now.since(asked) >= SILENCE.min(life.claim.ttl / 4)
 }
@@ -192,7 +192,7 @@ impl Keeper {
         let Some(grant) = grant? else {
             self.0.telemetry.not_granted(&stay.life.claim, self.0.clock.now().since(start));
             if matches!(request.wait, Wait::Try) {
-                self.tell_of_own_hold(&stay.life.claim);
+                self.warn_of_own_hold(&stay.life.claim);
             }
             let is_away = outage.since.is_some();
             stay.give_up().await;
@@ -218,11 +218,11 @@ impl Keeper {
     /// Says once that the wait is for a lock that this keeper holds itself.
     async fn warn_of_itself(&self, claim: &Claim, asked: Moment) -> std::convert::Infallible {
         self.0.clock.sleep_until(asked.plus(QUIET_WAIT)).await;
-        self.tell_of_own_hold(claim);
+        self.warn_of_own_hold(claim);
         std::future::pending().await
     }
 
-    fn tell_of_own_hold(&self, claim: &Claim) {
+    fn warn_of_own_hold(&self, claim: &Claim) {
         if let Some(held) = self.0.renewals.hold_of(&claim.name) {
             self.0.telemetry.held_here(claim, &held.claim, held.is_taken_by_this_task());
         }
@@ -333,7 +333,7 @@ impl Stay {
         }
     }
 
-    /// Starts a fixed lease at the grant. The engine is told if it ends before the TTL would.
+    /// Starts a fixed lease at the grant. The engine gets to know if it ends before the TTL would.
     async fn start_lease(&self, lease: Option<Duration>) {
         let Some(lease) = lease else { return };
         let keeper = &self.keeper.0;

@@ -39,7 +39,7 @@ pub fn handle() -> &'static Handle {
 }
 
 /// Whether the caller runs on the background thread, where nothing may block. (The blocking API enters the background
-/// runtime on the caller's own thread, so the runtime does not tell.)
+/// runtime on the caller's own thread, so the runtime does not show it.)
 pub fn is_current_thread() -> bool {
     IS_BACKGROUND.get()
 }

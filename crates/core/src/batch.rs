@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_runtime_is_told_to_callers_on_another() {
+    fn callers_on_another_runtime_are_notified_of_its_end() {
         let [here, there] =
             [(); 2].map(|()| tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap());
         let batcher = Arc::new(Batcher::new(Slow::default(), there.handle().clone(), 1));

@@ -71,7 +71,7 @@ impl FromStr for ClaimId {
     }
 }
 
-/// The identity of one keeper, so that an engine can tell its claims and reach it with one message.
+/// The identity of one keeper, so that an engine knows its claims and can reach it with one message.
 pub type KeeperId = ClaimId;
 
 /// A fencing token: larger at every grant of the same lock (Law 8).
@@ -331,7 +331,7 @@ pub struct Claim {
     pub demand: Demand,
     /// Who wants it.
     pub holder: Arc<Holder>,
-    /// Which keeper renews it and is told when it fits.
+    /// Which keeper renews it and is notified when it fits.
     pub keeper: KeeperId,
     /// How long it lives without a renewal.
     pub ttl: Duration,

@@ -90,7 +90,7 @@ impl Condition {
     /// Cancel safety: the notification may or may not happen.
     ///
     /// # Errors
-    /// [`Error::Engine`] when the engine does not answer.
+    /// [`Error::Engine`] when the engine does not reply.
     pub async fn notify_one(&self) -> Result<bool> {
         for waiter in self.waiting().await? {
             if self.wake(&waiter).await? {
@@ -105,7 +105,7 @@ impl Condition {
     /// Cancel safety: some notifications may or may not happen.
     ///
     /// # Errors
-    /// [`Error::Engine`] when the engine does not answer.
+    /// [`Error::Engine`] when the engine does not reply.
     pub async fn notify_all(&self) -> Result<usize> {
         let mut woken = 0;
         for waiter in self.waiting().await? {

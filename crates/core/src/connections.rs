@@ -47,7 +47,7 @@ enum State<C> {
     Opening(Opening<C>),
 }
 
-/// Tells how an opening ended.
+/// Says how an opening ended.
 type Opening<C> = watch::Receiver<Option<Opened<C>>>;
 
 /// How an opening ended, for everybody who waits for it.

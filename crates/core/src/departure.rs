@@ -109,11 +109,11 @@ async fn has_left(engine: &Arc<dyn Engine>, life: &Life, clock: Clock) -> bool {
     let pointless_at: Moment = clock.now().plus(claim.ttl.max(life.outlives()));
     let mut pause = claim.ttl / 200;
     loop {
-        let answer = tokio::select! {
-            answer = engine.release(claim) => answer,
+        let left = tokio::select! {
+            left = engine.release(claim) => left,
             () = clock.sleep_until(pointless_at) => return false,
         };
-        match answer {
+        match left {
             Ok(_) => return true,
             Err(error) if !error.is_temporary() => {
                 tracing::warn!(lock = %claim.name, claim = %claim.id, %error, "could not leave; the claim will expire");

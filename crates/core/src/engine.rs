@@ -18,7 +18,7 @@ pub use crate::memory::Memory;
 pub use crate::name::LockName;
 pub use crate::password::{Password, PasswordCallback};
 pub use crate::queue::{Ahead, Joined, Place, Queue, QueueEngine};
-pub use crate::race::{Answer, Race, RaceEngine};
+pub use crate::race::{Attempted, Race, RaceEngine};
 pub use crate::worker::Worker;
 
 use crate::claim::{Demand, Token};

@@ -36,7 +36,7 @@ pub fn holders(weights: &[u64], limit: u64) -> usize {
 /// Whom a claim waits for: the nearest claims ahead whose summed weight exceeds `limit - mine`, without
 /// those that are too light to matter.
 ///
-/// `ahead` lists the weights ahead in queue order (nearest last). The answer are indices into it, nearest
+/// `ahead` lists the weights ahead in queue order (nearest last). The result is indices into it, nearest
 /// first; empty if the claim fits. **Nothing can change for the claim until one of them leaves**, for while
 /// all of them stand, their sum alone is too much. So watching just these is enough, and it wakes nobody
 /// else: one watch for a mutex or a writer, one for a reader (the nearest writer outweighs everything), at most

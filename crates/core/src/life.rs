@@ -430,7 +430,7 @@ pub(crate) mod tests {
         line.doubt();
         line.tie(&late);
         early.confirmed(Clock::Boot.now(), early.claim.ttl);
-        assert!(early.doubted() && late.doubted(), "a renewal's answer from before the cut does not end it");
+        assert!(early.doubted() && late.doubted(), "a renewal's reply from before the cut does not end it");
         line.trust();
         assert!(!early.doubted() && !late.doubted());
     }

@@ -25,7 +25,7 @@ use tokio::sync::Notify;
 /// let locks = Memory::on_tokio_clock();
 /// let keeper = Keeper::builder().build(locks.connect())?;
 /// let guard = keeper.mutex("job").lock().await?;
-/// locks.cut(true); // nothing answers any more
+/// locks.cut(true); // nothing replies any more
 /// tokio::time::sleep(Duration::from_secs(11)).await;
 /// assert_eq!(guard.state(), State::Lost);
 /// # Ok(()) }
@@ -56,7 +56,7 @@ struct Entry {
     granted_at: Option<Moment>,
     expires_at: Moment,
     asked: bool,
-    /// Told when the claim fits, or is gone.
+    /// Woken when the claim fits, or is gone.
     turn: Arc<Notify>,
 }
 
@@ -106,7 +106,7 @@ impl Memory {
         Self::new().connect()
     }
 
-    /// Cuts everybody off (or heals that): every request fails as if the server did not answer.
+    /// Cuts everybody off (or heals that): every request fails as if the server did not reply.
     pub fn cut(&self, cut: bool) {
         self.0.cut.store(cut, std::sync::atomic::Ordering::SeqCst);
     }

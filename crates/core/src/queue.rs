@@ -34,7 +34,7 @@ pub struct Joined {
 
 /// The few verbs a fair engine implements. The laws below are the safety; the conformance suite checks each.
 ///
-/// 1. **Order is commit order.** No claim ever appears ahead of a place already handed out.
+/// 1. **Order is commit order.** No claim ever appears ahead of a place already given.
 /// 2. **A dead claim stays dead.** `keep` never revives an expired claim: somebody behind may hold already.
 /// 3. **Staleness may hide departures, never arrivals.** A look may count a claim that has just left; it must
 ///    not miss one that stands ahead.

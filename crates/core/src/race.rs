@@ -15,7 +15,7 @@ use std::time::Duration;
 /// What an attempt found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Answer {
+pub enum Attempted {
     /// The claim holds.
     Granted(Grant),
     /// It holds, and is known to live its TTL as counted from this moment only: the attempt took several sends (RedLock:
@@ -47,7 +47,7 @@ pub trait Race: Send + Sync + 'static {
 
     /// Tries to take the lock, in one round trip if the engine can. A second attempt of the same id finds
     /// its own hold (Law 4).
-    fn attempt(&self, claim: &Claim) -> impl Future<Output = Result<Answer>> + Send;
+    fn attempt(&self, claim: &Claim) -> impl Future<Output = Result<Attempted>> + Send;
 
     /// Resolves when it is worth another try: on a message, or at the latest after `free_in`. Losers back off
     /// at random, so it may be late; it must not wait for ever, and fails when the engine does not reply.
@@ -133,21 +133,21 @@ impl<R: Race> RaceEngine<R> {
     /// One attempt, sent again with the same id after a failure that may pass.
     ///
     /// Law 5: counted from the first send, for a lost reply's attempt may have counted.
-    async fn attempt(&self, attempt: &Attempt, sent: Moment) -> Result<Answer> {
+    async fn attempt(&self, attempt: &Attempt, sent: Moment) -> Result<Attempted> {
         let mut tries = 1;
         loop {
             attempt.sending();
             match self.0.attempt(attempt.claim()).await {
-                Ok(answer) => {
-                    match &answer {
-                        Answer::Granted(_) => attempt.joined(sent, None),
-                        Answer::GrantedAsOf(_, moment, lifeline) => {
+                Ok(outcome) => {
+                    match &outcome {
+                        Attempted::Granted(_) => attempt.joined(sent, None),
+                        Attempted::GrantedAsOf(_, moment, lifeline) => {
                             attempt.joined(*moment, lifeline.as_ref())
                         }
-                        Answer::GrantedOn(_, lifeline) => attempt.joined(sent, Some(lifeline)),
-                        Answer::Busy { .. } => attempt.refused(),
+                        Attempted::GrantedOn(_, lifeline) => attempt.joined(sent, Some(lifeline)),
+                        Attempted::Busy { .. } => attempt.refused(),
                     }
-                    return Ok(answer);
+                    return Ok(outcome);
                 }
                 Err(error) if error.is_temporary() && attempt.may_retry(sent, tries) => {
                     attempt.failed();
@@ -181,10 +181,12 @@ impl<R: Race> Engine for RaceEngine<R> {
             let mut sent = attempt.asked;
             loop {
                 let free_in = match self.attempt(attempt, sent).await? {
-                    Answer::Granted(grant) | Answer::GrantedAsOf(grant, ..) | Answer::GrantedOn(grant, _) => {
+                    Attempted::Granted(grant)
+                    | Attempted::GrantedAsOf(grant, ..)
+                    | Attempted::GrantedOn(grant, _) => {
                         return Ok(Some(grant));
                     }
-                    Answer::Busy { free_in } => free_in,
+                    Attempted::Busy { free_in } => free_in,
                 };
                 if !attempt.may_wait() {
                     return Ok(None);

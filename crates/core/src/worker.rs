@@ -60,7 +60,7 @@ impl Worker {
             Ok(Ok(result)) => Ok(result),
             Ok(Err(_)) => Err(Error::temporary(self.engine, doing, "the thread for the disk has ended")),
             Err(_) => {
-                let why = format!("the disk has not answered within {limit:?}");
+                let why = format!("the disk has not replied within {limit:?}");
                 Err(Error::temporary(self.engine, doing, why))
             }
         }
@@ -99,10 +99,7 @@ mod tests {
         worker.send(move || stalled.recv().unwrap_or_default());
         let (ran, never) = mpsc::channel();
         let error = worker.run("work", Duration::from_millis(10), move || ran.send(())).await.unwrap_err();
-        assert!(
-            error.is_temporary() && error.to_string().contains("has not answered within 10ms"),
-            "{error}"
-        );
+        assert!(error.is_temporary() && error.to_string().contains("has not replied within 10ms"), "{error}");
         drop(go_on);
         worker.run("work", LONG, || ()).await.unwrap();
         assert_eq!(never.try_recv(), Err(mpsc::TryRecvError::Disconnected));

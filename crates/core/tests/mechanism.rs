@@ -40,7 +40,7 @@ impl Unreliable {
 
 fn loses(left: &AtomicUsize) -> Result<()> {
     match left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)) {
-        Ok(_) => Err(Error::temporary("unreliable", "hear the reply", "lost on purpose")),
+        Ok(_) => Err(Error::temporary("unreliable", "receive the reply", "lost on purpose")),
         Err(_) => Ok(()),
     }
 }

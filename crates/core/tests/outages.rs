@@ -1,7 +1,7 @@
 //! Waits while the engine is away: in the unfair mechanism, and for several locks.
 
 use lockkeeper_core::engine::{
-    Answer, Claim, ClaimId, Clock, Grant, Kept, Left, LockName, Memory, Race, RaceEngine, Renewal,
+    Attempted, Claim, ClaimId, Clock, Grant, Kept, Left, LockName, Memory, Race, RaceEngine, Renewal,
 };
 use lockkeeper_core::{Abilities, Error, Guard, Keeper, LockView, Result, Token};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
@@ -77,11 +77,11 @@ impl Race for Server {
     fn ttl(&self, asked: Duration) -> Duration {
         asked
     }
-    async fn attempt(&self, claim: &Claim) -> Result<Answer> {
+    async fn attempt(&self, claim: &Claim) -> Result<Attempted> {
         self.reply().await?;
         match *self.holder().get_or_insert(claim.id) == claim.id {
-            true => Ok(Answer::Granted(Grant { token: Token(1) })),
-            false => Ok(Answer::Busy { free_in: None }),
+            true => Ok(Attempted::Granted(Grant { token: Token(1) })),
+            false => Ok(Attempted::Busy { free_in: None }),
         }
     }
     async fn changed(&self, _: &Claim, _: Option<Duration>) -> Result<()> {

@@ -73,7 +73,7 @@ impl Keeper {
         Mutex { lock: self.owner().mutex(name) }
     }
 
-    /// A lock that readers share and a writer has alone.
+    /// A lock that readers share, and that is exclusive to a writer.
     pub fn rwlock(&self, name: impl Into<String>) -> RwLock {
         RwLock { lock: self.owner().rwlock(name) }
     }

@@ -184,8 +184,8 @@ impl Member {
     }
 
     /// The server sent something unasked.
-    pub(crate) fn heard(&self) {
-        self.replies.heard();
+    pub(crate) fn received(&self) {
+        self.replies.received();
     }
 
     /// No request is sent over the connection any more, and its streams end.

@@ -311,7 +311,7 @@ async fn serve(
         tokio::select! {
             message = messages.message() => match message {
                 Ok(Some(response)) => {
-                    connection.member().heard();
+                    connection.member().received();
                     if !watches.receive(response) {
                         return;
                     }

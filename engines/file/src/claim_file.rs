@@ -128,7 +128,7 @@ pub(crate) fn write_grant(file: impl AsFd, survival_at: u64, granted_at: Moment)
 
 /// Writes until when the claim survives the end of its owner.
 pub(crate) fn write_survival(file: impl AsFd, at: u64, until: Moment) -> Result<(), Errno> {
-    // After a start of the machine nobody could tell that it means nothing any more.
+    // After a start of the machine nobody could know that it means nothing any more.
     if boot() == 0 {
         return Err(Errno::NOSYS);
     }

@@ -18,7 +18,7 @@ pub(crate) struct Counter {
     pub(crate) boot: u128,
     /// The next place.
     pub(crate) next: u64,
-    /// The disk is known to hold this: no number from here on was ever handed out.
+    /// The disk is known to hold this: no number from here on was ever given.
     pub(crate) reserved: u64,
 }
 
@@ -28,7 +28,7 @@ impl Counter {
         Self { boot, next, reserved: next }
     }
 
-    /// The same after a start of the machine: what was handed out before it may not have reached the disk, but was
+    /// The same after a start of the machine: what was given before it may not have reached the disk, but was
     /// below the reserve.
     pub(crate) fn in_boot(self, boot: u128) -> Self {
         if boot == self.boot { self } else { Self { boot, next: self.reserved.max(self.next), ..self } }

@@ -294,7 +294,7 @@ impl Inner {
                     Ok(Ok(room)) => room,
                     _ => {
                         // Without any reply all are used by tasks that are not polled: the next caller opens others.
-                        self.replies.give_up_unless_heard_since(from);
+                        self.replies.give_up_unless_received_since(from);
                         return Err(too_late(doing, limit));
                     }
                 }
@@ -304,7 +304,7 @@ impl Inner {
         let sent = self.replies.request(self.send(doing, work)).await;
         drop(room);
         sent.unwrap_or_else(|error| {
-            // Those that were idle all the time may be as silent; new ones tell.
+            // Those that were idle all the time may be as silent; new ones show it.
             let idle: Vec<_> = self.idle().extract_if(.., |(_, since)| *since < from).collect();
             drop(idle);
             Err(no_reply(doing, error))
@@ -317,7 +317,7 @@ impl Inner {
         let mut outcome = conn.run(&work).await;
         while collided(&outcome) && collisions.pause().await {
             // It has waited for others: the server replies, though not to this.
-            self.replies.heard();
+            self.replies.received();
             outcome = conn.run(&work).await;
         }
         if conn.is_usable() {

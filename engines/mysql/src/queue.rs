@@ -383,7 +383,7 @@ async fn look_for_fitting(
     let pool = &connections.background().await?.pool;
     for (id, ahead) in pool.run("look which claims fit", rows::<(String, i64)>(look)).await? {
         if let Ok(id) = id.parse() {
-            waiters.tell(id, number(ahead));
+            waiters.notify(id, number(ahead));
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use crate::config::Settings;
 use crate::connection::{Work, first_row, rows, statement};
 use crate::keys;
 use lockkeeper_core::engine::{
-    Answer, Claim, ClaimId, Clock, Connections, Grant, Kept, Left, LockName, Race, Renewal, background,
+    Attempted, Claim, ClaimId, Clock, Connections, Grant, Kept, Left, LockName, Race, Renewal, background,
 };
 use lockkeeper_core::{Abilities, Holder, LockView, Result, Token};
 use lockkeeper_sql_common::{ClaimRow, Poller, lock_views};
@@ -140,18 +140,18 @@ impl Race for Rows {
         asked
     }
 
-    async fn attempt(&self, claim: &Claim) -> Result<Answer> {
+    async fn attempt(&self, claim: &Claim) -> Result<Attempted> {
         let joining = self.under_way.begin(claim, thread(), self.limit).await?;
         let taken = self.connections.foreground().await?.join(joining).await?;
         if let Some(token) = taken {
-            return Ok(Answer::Granted(Grant { token: Token(token) }));
+            return Ok(Attempted::Granted(Grant { token: Token(token) }));
         }
         let (token, free_in_us) = Box::pin(self.look(claim)).await?;
         if let Some(token) = token {
-            return Ok(Answer::Granted(Grant { token: Token(token) }));
+            return Ok(Attempted::Granted(Grant { token: Token(token) }));
         }
         let free_in = free_in_us.map(|time| Duration::from_micros(time.max(0).unsigned_abs()));
-        Ok(Answer::Busy { free_in })
+        Ok(Attempted::Busy { free_in })
     }
 
     async fn changed(&self, claim: &Claim, _: Option<Duration>) -> Result<()> {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 const VERSION: i64 = 3;
 const FOUND: &str = "SELECT version FROM lockkeeper_schema WHERE style = ?";
 
-/// The statements of a file that the `mysql` program understands, too: it needs to be told where a procedure ends.
+/// The statements of a file that the `mysql` program understands, too: it needs a delimiter to know where a procedure ends.
 fn statements(text: &str) -> Vec<String> {
     let (mut found, mut delimiter, mut current) = (Vec::new(), ";", String::new());
     for line in text.lines().filter(|line| !line.starts_with("--")) {

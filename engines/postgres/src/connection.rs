@@ -370,7 +370,7 @@ impl Connection {
     ) -> Result<Row> {
         let Prepared::Named(statement) = &self.statements[statement] else { return Err(pooled()) };
         let reply = self.client.query_one(statement, params).await;
-        self.replies.heard();
+        self.replies.received();
         reply.map_err(|error| failed(doing, error))
     }
 }
@@ -452,7 +452,7 @@ impl Drop for End {
 /// The task of a connection: sends, receives and passes messages on until the connection ends.
 async fn receive(mut connection: DriverConnection, end: End, replies: Arc<Replies>) {
     while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
-        replies.heard();
+        replies.received();
         if let (AsyncMessage::Notification(note), Some(messages)) = (message, &end.messages) {
             let _ = messages.send(Message::Notification(note));
         }

@@ -10,7 +10,7 @@ use crate::queue::batch::{Batched, Unanswered, runtime_ended};
 use crate::queue::{kept, milliseconds, open_table};
 use futures_util::future::try_join_all;
 use lockkeeper_core::engine::{
-    Answer, Claim, ClaimId, Clock, Connections, Grant, Kept, Left, LockName, Race, Renewal, background,
+    Attempted, Claim, ClaimId, Clock, Connections, Grant, Kept, Left, LockName, Race, Renewal, background,
 };
 use lockkeeper_core::{Abilities, Holder, LockView, Result, Token};
 use lockkeeper_sql_common::{ClaimRow, Poller, lock_views};
@@ -108,8 +108,8 @@ struct Seen {
     free_in: Duration,
 }
 
-fn granted(token: i64) -> Answer {
-    Answer::Granted(Grant { token: Token(token.max(1).unsigned_abs()) })
+fn granted(token: i64) -> Attempted {
+    Attempted::Granted(Grant { token: Token(token.max(1).unsigned_abs()) })
 }
 
 /// Looks for all who wait in this keeper which locks are free.
@@ -166,7 +166,7 @@ impl Race for Rows {
         asked
     }
 
-    async fn attempt(&self, claim: &Claim) -> Result<Answer> {
+    async fn attempt(&self, claim: &Claim) -> Result<Attempted> {
         let batched = self.connections.foreground().await?;
         self.unanswered.insert(claim.id, &batched);
         let taking = Taking { claim: claim.clone(), thread: thread() };
@@ -187,7 +187,7 @@ impl Race for Rows {
         };
         self.unanswered.remove(claim.id);
         // Without a hold of its own nothing of it is left, so nobody will leave for it.
-        Ok(seen.own.map_or(Answer::Busy { free_in: Some(seen.free_in) }, granted))
+        Ok(seen.own.map_or(Attempted::Busy { free_in: Some(seen.free_in) }, granted))
     }
 
     async fn changed(&self, claim: &Claim, free_in: Option<Duration>) -> Result<()> {

@@ -151,7 +151,7 @@ impl Registry {
         Ok(lines.iter().any(|line| line == "evicted"))
     }
 
-    /// Has the holder told that somebody asks for its hold.
+    /// Lets the holder know that somebody asks for its hold.
     pub(crate) async fn ask_to_release(&self, id: ClaimId) -> Result<bool> {
         let lines = self.ask(&format!("ask\t{id}"), "ask a holder to release").await?;
         Ok(lines.iter().any(|line| line == "asked"))

@@ -38,7 +38,7 @@ pub(crate) async fn listen(
                     .split_once(' ')
                     .and_then(|(id, ahead)| Some((id.parse::<ClaimId>().ok()?, ahead.parse().ok()?)));
                 if let Some((id, ahead)) = parsed {
-                    waiters.tell(id, ahead);
+                    waiters.notify(id, ahead);
                 }
             }
             Message::Closed if waiters.is_closed() => return,

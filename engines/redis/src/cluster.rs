@@ -1,9 +1,8 @@
 //! A Redis Cluster: every lock lives in one slot, and so at one member. Only Redis has slots and redirections.
 
 use crate::config::ENGINE;
-use crate::connection::{Connection, Server};
+use crate::connection::{Call, Connection, Server};
 use crate::error::{error, io_error};
-use crate::script::Call;
 use crate::servers::{Opener, Target, collect};
 use crate::wake::Subscription;
 use crate::{keys, view};

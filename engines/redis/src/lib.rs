@@ -13,7 +13,6 @@ mod plain;
 mod poller;
 mod queue;
 mod redisson;
-mod script;
 mod sentinel;
 mod servers;
 mod view;
@@ -22,11 +21,10 @@ mod wake;
 /// The parts that other engines on Redis servers are built of.
 pub mod parts {
     pub use crate::config::ConnectOptions;
-    pub use crate::connection::{Connection, Server};
+    pub use crate::connection::{Call, Connection, Script, Server};
     pub use crate::error::error;
     pub use crate::keys::PlainKeys;
     pub use crate::poller::{Pace, Pollers, Wakes};
-    pub use crate::script::{Call, Script};
     pub use crate::servers::server;
     pub use crate::view::{HolderText, foreign_bytes, foreign_text, integer, text};
     pub use crate::wake::{Subscribed, Subscription};

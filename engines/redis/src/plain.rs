@@ -1,15 +1,15 @@
 //! The style 'plain': a string key as other clients write it, with a fencing token in it.
 
 use crate::config::{Config, ENGINE, time_limit};
+use crate::connection::Script;
 use crate::error::error;
 use crate::keys::{self, PlainKeys};
 use crate::poller::{Pace, Pollers, Wakes};
-use crate::script::Script;
 use crate::servers::Servers;
 use crate::view::{self, HolderText};
 use crate::wake::Subscription;
 use lockkeeper_core::engine::{
-    Answer, Claim, ClaimId, Clock, Grant, Kept, Left, LockName, Race, Renewal, background,
+    Attempted, Claim, ClaimId, Clock, Grant, Kept, Left, LockName, Race, Renewal, background,
 };
 use lockkeeper_core::{Abilities, Error, LockView, Result};
 use redis::Value;
@@ -168,7 +168,7 @@ impl Race for RedisPlain {
         wanted
     }
 
-    async fn attempt(&self, claim: &Claim) -> Result<Answer> {
+    async fn attempt(&self, claim: &Claim) -> Result<Attempted> {
         let keys = self.0.keys(&claim.name)?;
         let token = keys::token(&keys.lock, self.0.servers.is_cluster());
         let call = ATTEMPT
@@ -178,13 +178,13 @@ impl Race for RedisPlain {
             .arg(milliseconds(claim.ttl));
         let reply = self.0.servers.run_durable("take the lock", call).await?;
         if let Some(token) = view::token(&reply) {
-            return Ok(Answer::Granted(Grant { token }));
+            return Ok(Attempted::Granted(Grant { token }));
         }
         let Value::Array(words) = &reply else {
             return Err(Error::permanent(ENGINE, "read the reply to an attempt", format!("{reply:?}")));
         };
         let left_ms = words.first().and_then(view::integer).and_then(|ms| u64::try_from(ms).ok());
-        Ok(Answer::Busy { free_in: left_ms.map(Duration::from_millis) })
+        Ok(Attempted::Busy { free_in: left_ms.map(Duration::from_millis) })
     }
 
     async fn changed(&self, claim: &Claim, _: Option<Duration>) -> Result<()> {

@@ -1,9 +1,9 @@
 //! The style 'queue': first come, first served, by a script that keeps the whole queue at the server.
 
 use crate::config::{Config, ENGINE, time_limit};
+use crate::connection::{Call, Script};
 use crate::error::error;
 use crate::keys::{self, QueueKeys};
-use crate::script::{Call, Script};
 use crate::servers::Servers;
 use crate::view::{self, HolderText};
 use crate::wake::{Subscription, WaitState, Waiter, Waiters};

@@ -2,14 +2,14 @@
 //! Only Redis has a client whose locks have a layout and messages of their own.
 
 use crate::config::{Config, ENGINE, time_limit};
+use crate::connection::{Call, Script};
 use crate::error::error;
 use crate::keys::{self, PlainKeys, RedissonKeys};
-use crate::script::{Call, Script};
 use crate::servers::Servers;
 use crate::view::{self, HolderText};
 use crate::wake::{Channels, News, Subscription};
 use lockkeeper_core::engine::{
-    Answer, Claim, ClaimId, Clock, Grant, Kept, Left, LockName, Race, Renewal, background,
+    Attempted, Claim, ClaimId, Clock, Grant, Kept, Left, LockName, Race, Renewal, background,
 };
 use lockkeeper_core::{Abilities, Demand, Error, LockView, Result};
 use redis::Value;
@@ -197,7 +197,7 @@ impl Race for Redisson {
         wanted
     }
 
-    async fn attempt(&self, claim: &Claim) -> Result<Answer> {
+    async fn attempt(&self, claim: &Claim) -> Result<Attempted> {
         let keys = self.0.keys(&claim.name)?;
         let field = field(claim.id);
         let mode = match claim.demand {
@@ -222,7 +222,7 @@ impl Race for Redisson {
             .arg(if self.0.fenced { "1" } else { "" });
         let reply = self.0.servers.run_durable("take the lock", call).await?;
         if let Some(token) = view::token(&reply) {
-            return Ok(Answer::Granted(Grant { token }));
+            return Ok(Attempted::Granted(Grant { token }));
         }
         match &reply {
             Value::Array(words) if matches!(words[..], [Value::BulkString(_)]) => {
@@ -230,7 +230,7 @@ impl Race for Redisson {
             }
             Value::Array(words) => {
                 let left_ms = words.first().and_then(view::integer).and_then(|ms| u64::try_from(ms).ok());
-                Ok(Answer::Busy { free_in: left_ms.map(Duration::from_millis) })
+                Ok(Attempted::Busy { free_in: left_ms.map(Duration::from_millis) })
             }
             _ => Err(Error::permanent(ENGINE, "read the reply to an attempt", format!("{reply:?}"))),
         }

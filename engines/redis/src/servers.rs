@@ -2,9 +2,8 @@
 
 use crate::cluster::Cluster;
 use crate::config::{Config, ConnectOptions, ENGINE, Topology};
-use crate::connection::{Connection, Server};
+use crate::connection::{Call, Connection, Server};
 use crate::error::{error, io_error};
-use crate::script::Call;
 use crate::sentinel::Sentinels;
 use crate::wake::{Subscribed, Subscription};
 use lockkeeper_core::engine::Host;

@@ -112,14 +112,14 @@ enum Action {
     Attempt {
         client: usize,
         node: usize,
-        heard: bool,
+        received: bool,
     },
     Raise {
         client: usize,
         node: usize,
-        heard: bool,
+        received: bool,
     },
-    /// The client judges what it has heard; who has not spoken by now is silent.
+    /// The client judges what it has received; who has not spoken by now is silent.
     Judge(usize),
     /// It leaves, gives up or crashes: nobody trusts its hold from here on.
     End(usize),
@@ -349,12 +349,12 @@ impl Model for RedLock {
             }
             for node in (0..NODES).filter(|node| !state.nodes[*node].is_away) {
                 let may_arrive = self.late_attempts || matches!(it.phase, Phase::Idle | Phase::First(_));
-                for heard in ways.iter().copied() {
+                for received in ways.iter().copied() {
                     if it.under_way[node] && may_arrive {
-                        actions.push(Action::Attempt { client, node, heard });
+                        actions.push(Action::Attempt { client, node, received });
                     }
                     if matches!(&it.phase, Phase::Further { given, .. } if given[node].is_none()) {
-                        actions.push(Action::Raise { client, node, heard });
+                        actions.push(Action::Raise { client, node, received });
                     }
                 }
                 let holds = it.phase == Phase::Holds;
@@ -386,7 +386,7 @@ impl Model for RedLock {
     fn next_state(&self, before: &State, action: Action) -> Option<State> {
         let mut state = before.clone();
         match action {
-            Action::Attempt { client, node, heard } => {
+            Action::Attempt { client, node, received } => {
                 let word = state.nodes[node].attempt(client, |client| self.clients[client] == Some(true));
                 let granted = state.granted;
                 let it = &mut state.clients[client];
@@ -396,18 +396,18 @@ impl Model for RedLock {
                 }
                 it.under_way[node] = false;
                 // 'Busy' and silence come to the same: fewer states.
-                if let (Phase::First(words), Word::In(_), true) = (&mut it.phase, word, heard) {
+                if let (Phase::First(words), Word::In(_), true) = (&mut it.phase, word, received) {
                     words[node] = Some(word);
                 }
-                state.lost_replies += u8::from(!heard);
+                state.lost_replies += u8::from(!received);
             }
-            Action::Raise { client, node, heard } => {
+            Action::Raise { client, node, received } => {
                 let Phase::Further { number, given, .. } = &mut state.clients[client].phase else {
                     return None;
                 };
                 let word = state.nodes[node].raise(client, *number);
-                given[node] = Some(if heard { word } else { Given::No });
-                state.lost_replies += u8::from(!heard);
+                given[node] = Some(if received { word } else { Given::No });
+                state.lost_replies += u8::from(!received);
             }
             Action::Judge(client) => state.judge(client),
             Action::End(client) => state.end(client),

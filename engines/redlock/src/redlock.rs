@@ -8,7 +8,7 @@ use crate::scripts;
 use crate::view;
 use futures_util::FutureExt as _;
 use lockkeeper_core::engine::{
-    Answer, Claim, ClaimId, Clock, Grant, Kept, Left, LockName, Moment, Race, Renewal, background,
+    Attempted, Claim, ClaimId, Clock, Grant, Kept, Left, LockName, Moment, Race, Renewal, background,
 };
 use lockkeeper_core::{Abilities, Demand, Error, LockView, Result, Token};
 use lockkeeper_redis::parts::{
@@ -142,7 +142,7 @@ impl Inner {
         }
     }
 
-    async fn attempt(&self, claim: &Claim) -> Result<Answer> {
+    async fn attempt(&self, claim: &Claim) -> Result<Attempted> {
         // Validity is the TTL less the time spent and the drift: it is counted from here (Law 5).
         let sent: Moment = Clock::Boot.now();
         let attempt = self.attempts.fetch_add(1, SeqCst) + 1;
@@ -151,14 +151,14 @@ impl Inner {
         let in_time = Clock::Boot.now().since(sent) < claim.ttl;
         match outcome {
             Outcome::Holds(token) if in_time => {
-                return Ok(Answer::GrantedAsOf(Grant { token: Token(token) }, sent, None));
+                return Ok(Attempted::GrantedAsOf(Grant { token: Token(token) }, sent, None));
             }
             _ => self.withdraw(claim, attempt, &words).await,
         }
         match outcome {
             Outcome::Silence(last) => Err(no_majority("take the lock", last)),
-            Outcome::Busy(free_in) => Ok(Answer::Busy { free_in }),
-            Outcome::Holds(_) => Ok(Answer::Busy { free_in: None }),
+            Outcome::Busy(free_in) => Ok(Attempted::Busy { free_in }),
+            Outcome::Holds(_) => Ok(Attempted::Busy { free_in: None }),
         }
     }
 
@@ -345,7 +345,7 @@ impl Race for RedLock {
         wanted
     }
 
-    async fn attempt(&self, claim: &Claim) -> Result<Answer> {
+    async fn attempt(&self, claim: &Claim) -> Result<Attempted> {
         let (inner, claim) = (Arc::clone(&self.0), claim.clone());
         in_background("take the lock", async move { inner.attempt(&claim).await }).await
     }

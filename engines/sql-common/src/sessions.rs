@@ -6,7 +6,8 @@ mod waiting;
 use crate::holds::{Holds, Reserved, Role};
 use crate::limits::Limits;
 use lockkeeper_core::engine::{
-    Answer, Claim, ClaimId, Clock, Grant, Kept, Left, Lifeline, LockName, Moment, Race, Renewal, background,
+    Attempted, Claim, ClaimId, Clock, Grant, Kept, Left, Lifeline, LockName, Moment, Race, Renewal,
+    background,
 };
 use lockkeeper_core::{Abilities, Error, LockView, Result, Token};
 use std::collections::HashMap;
@@ -342,9 +343,9 @@ impl<S: Connections> Race for Sessions<S> {
         asked
     }
 
-    async fn attempt(&self, claim: &Claim) -> Result<Answer> {
+    async fn attempt(&self, claim: &Claim) -> Result<Attempted> {
         let inner = &self.0;
-        let busy = Answer::Busy { free_in: None };
+        let busy = Attempted::Busy { free_in: None };
         let shared = inner.open_shared(claim.id);
         match inner.holds.reserve(claim, shared.as_ref()) {
             Reserved::Busy => return Ok(busy),
@@ -354,11 +355,11 @@ impl<S: Connections> Race for Sessions<S> {
                 // confirmed, for it may be as old as the wait.
                 return match waited_from {
                     Some(from) if Clock::Boot.now().since(from) < claim.ttl / SHORT_WAIT => {
-                        Ok(Answer::GrantedAsOf(Grant { token }, from, Some(lifeline)))
+                        Ok(Attempted::GrantedAsOf(Grant { token }, from, Some(lifeline)))
                     }
                     _ => {
                         Box::pin(inner.confirm(claim, &connection)).await?;
-                        Ok(Answer::GrantedOn(Grant { token }, lifeline))
+                        Ok(Attempted::GrantedOn(Grant { token }, lifeline))
                     }
                 };
             }
@@ -374,7 +375,7 @@ impl<S: Connections> Race for Sessions<S> {
                 if !inner.holds.granted(claim, token) {
                     return Err(claim.gone());
                 }
-                Ok(Answer::GrantedOn(Grant { token }, lifeline))
+                Ok(Attempted::GrantedOn(Grant { token }, lifeline))
             }
             Ok(None) => {
                 inner.holds.remove(&claim.name, claim.id);

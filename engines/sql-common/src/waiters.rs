@@ -34,13 +34,13 @@ impl Waiter {
         Ahead(self.ahead.load(SeqCst))
     }
 
-    fn tell(&self, ahead: u64) {
+    fn notify(&self, ahead: u64) {
         // What stands ahead only shrinks, so an old message cannot undo a newer look (Law 1).
         self.ahead.fetch_min(ahead, SeqCst);
         self.turn.notify_one();
     }
 
-    fn tell_gone(&self) {
+    fn notify_gone(&self) {
         self.gone.store(true, SeqCst);
         self.turn.notify_one();
     }
@@ -173,9 +173,9 @@ impl Waiters {
     }
 
     /// A message says what stands ahead of a claim now.
-    pub fn tell(&self, id: ClaimId, ahead: u64) {
+    pub fn notify(&self, id: ClaimId, ahead: u64) {
         if let Some(waiter) = self.find(id) {
-            waiter.tell(ahead);
+            waiter.notify(ahead);
         }
     }
 
@@ -215,8 +215,8 @@ impl Waiters {
         let found: HashMap<ClaimId, &Seen> = seen.iter().map(|seen| (seen.id, seen)).collect();
         for waiter in asked {
             match found.get(&waiter.id) {
-                Some(seen) => waiter.tell(seen.ahead),
-                None => waiter.tell_gone(),
+                Some(seen) => waiter.notify(seen.ahead),
+                None => waiter.notify_gone(),
             }
         }
         if let Some(soonest) = seen.iter().filter_map(|seen| seen.free_in).min() {

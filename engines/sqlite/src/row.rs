@@ -7,7 +7,7 @@ use crate::error::Sql;
 use crate::schema::Schema;
 use crate::time::{Time, between, nanos};
 use crate::view;
-use lockkeeper_core::engine::{Answer, Claim, ClaimId, Clock, Grant, Kept, Left, LockName, Race, Renewal};
+use lockkeeper_core::engine::{Attempted, Claim, ClaimId, Clock, Grant, Kept, Left, LockName, Race, Renewal};
 use lockkeeper_core::{Abilities, Holder, LockView, Result, Token};
 use rand::RngExt as _;
 use rusqlite::{Connection, OptionalExtension as _};
@@ -131,15 +131,15 @@ fn look(connection: &Connection, lock: &str, id: &str) -> Sql<Option<Held>> {
 
 impl Held {
     /// What an attempt finds at a living row (Law 4: our own is found again).
-    fn found(&self, now: i64) -> Answer {
+    fn found(&self, now: i64) -> Attempted {
         match self.by_us {
-            true => Answer::Granted(Grant { token: self.token }),
-            false => Answer::Busy { free_in: Some(between(now, self.expires_at)) },
+            true => Attempted::Granted(Grant { token: self.token }),
+            false => Attempted::Busy { free_in: Some(between(now, self.expires_at)) },
         }
     }
 }
 
-fn attempt(connection: &Connection, shared: &Shared, claim: &Claim, thread: &str) -> Sql<Answer> {
+fn attempt(connection: &Connection, shared: &Shared, claim: &Claim, thread: &str) -> Sql<Attempted> {
     let (lock, id) = (claim.name.as_str(), claim.id.to_string());
     let time = &shared.time;
     // Both clocks are read while we have the write lock: the token is larger than every earlier one, and an owner
@@ -157,7 +157,7 @@ fn attempt(connection: &Connection, shared: &Shared, claim: &Claim, thread: &str
         connection.prepare_cached(REMOVE)?.execute([lock])?;
         insert.execute(row)?;
     }
-    Ok(Answer::Granted(Grant { token: Token(token.unsigned_abs()) }))
+    Ok(Attempted::Granted(Grant { token: Token(token.unsigned_abs()) }))
 }
 
 /// Deletes the claim's own row; says whether it was alive.
@@ -206,7 +206,7 @@ impl Race for SqliteRows {
         asked
     }
 
-    async fn attempt(&self, claim: &Claim) -> Result<Answer> {
+    async fn attempt(&self, claim: &Claim) -> Result<Attempted> {
         let (limit, thread, claim) = (limit(claim), this_thread(), claim.clone());
         let attempt =
             self.database.request("take the lock", limit, Kind::Transaction, move |connection, shared, _| {

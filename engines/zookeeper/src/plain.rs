@@ -9,7 +9,7 @@ use crate::protocol::{Mode, Outcome, Step};
 use crate::session::{Session, Sessions};
 use crate::view::{self, Content};
 use crate::wake::wait_for;
-use lockkeeper_core::engine::{Answer, Claim, ClaimId, Clock, Grant, Kept, Left, LockName, Race, Renewal};
+use lockkeeper_core::engine::{Attempted, Claim, ClaimId, Clock, Grant, Kept, Left, LockName, Race, Renewal};
 use lockkeeper_core::{Abilities, Demand, Error, LockView, Result};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl ZooKeeperPlain {
         format!("{}/{PLAIN_NODE}", self.0.directory(name))
     }
 
-    async fn take(&self, session: &Session, claim: &Claim, directory: &str) -> Result<Answer> {
+    async fn take(&self, session: &Session, claim: &Claim, directory: &str) -> Result<Attempted> {
         let failed = |error: RequestError| error.into_error("take the lock");
         let client = &self.0;
         let path = format!("{directory}/{HOLDER_NODE}");
@@ -51,11 +51,11 @@ impl ZooKeeperPlain {
                     let token = token_of(node.token);
                     client.claims.made(claim.id, node, epoch);
                     client.claims.renewed(claim.id, claim.ttl);
-                    return Ok(Answer::GrantedOn(Grant { token }, session.lifeline().clone()));
+                    return Ok(Attempted::GrantedOn(Grant { token }, session.lifeline().clone()));
                 }
                 Err(RequestError::Refused(code::NODE_EXISTS)) => {
                     client.claims.forget(claim.id);
-                    return Ok(Answer::Busy { free_in: None });
+                    return Ok(Attempted::Busy { free_in: None });
                 }
                 Err(RequestError::Refused(code::NO_NODE)) => {
                     client.make_parents(session, directory).await.map_err(failed)?;
@@ -158,7 +158,7 @@ impl Race for ZooKeeperPlain {
         self.0.sessions.timeout()
     }
 
-    async fn attempt(&self, claim: &Claim) -> Result<Answer> {
+    async fn attempt(&self, claim: &Claim) -> Result<Attempted> {
         let failed = |error: RequestError| error.into_error("take the lock");
         let directory = self.directory(&claim.name);
         let session = self.0.sessions.usable().await.map_err(failed)?;
@@ -170,7 +170,7 @@ impl Race for ZooKeeperPlain {
             let token = token_of(node.token);
             self.0.claims.moved(claim.id, node);
             self.0.claims.renewed(claim.id, claim.ttl);
-            return Ok(Answer::GrantedOn(Grant { token }, session.lifeline().clone()));
+            return Ok(Attempted::GrantedOn(Grant { token }, session.lifeline().clone()));
         }
         self.take(&session, claim, &directory).await
     }

@@ -5,7 +5,7 @@
 use lockkeeper::{Result, Token};
 use lockkeeper::views::{Abilities, ClaimView, LockView, Standing};
 use lockkeeper_core::engine::{
-    Address, Answer, Claim, ClaimId, Clock, Engine, Grant, Kept, Left, LockName, Moment, Race, RaceEngine,
+    Address, Attempted, Claim, ClaimId, Clock, Engine, Grant, Kept, Left, LockName, Moment, Race, RaceEngine,
     Renewal,
 };
 use std::collections::BTreeMap;
@@ -82,16 +82,16 @@ impl Race for TableEngine {
         asked
     }
 
-    async fn attempt(&self, claim: &Claim) -> Result<Answer> {
+    async fn attempt(&self, claim: &Claim) -> Result<Attempted> {
         let now = Clock::Boot.now();
         let mut holds = TABLE.holds(now);
         if let Some(hold) = holds.get_mut(&claim.name) {
             // Law 4: a second attempt of the same claim finds its own hold.
             if hold.claim.id == claim.id {
                 hold.expires_at = now.plus(claim.ttl);
-                return Ok(Answer::Granted(Grant { token: hold.token }));
+                return Ok(Attempted::Granted(Grant { token: hold.token }));
             }
-            return Ok(Answer::Busy { free_in: Some(hold.expires_at.since(now)) });
+            return Ok(Attempted::Busy { free_in: Some(hold.expires_at.since(now)) });
         }
         // Law 8: one counter for all locks grows with every grant.
         let mut last = TABLE.last_token.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,7 +99,7 @@ impl Race for TableEngine {
         let hold =
             Hold { claim: claim.clone(), token: Token(*last), since: now, expires_at: now.plus(claim.ttl) };
         holds.insert(claim.name.clone(), hold);
-        Ok(Answer::Granted(Grant { token: Token(*last) }))
+        Ok(Attempted::Granted(Grant { token: Token(*last) }))
     }
 
     async fn changed(&self, claim: &Claim, free_in: Option<Duration>) -> Result<()> {

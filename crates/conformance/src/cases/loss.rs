@@ -94,7 +94,7 @@ pub(super) async fn a_late_renewal_does_not_revive(bench: Bench) {
     let other = bench.keeper_with(bench.long_ttl()).await;
     evict_holder(&bench, &other, "late").await;
     let next = soon_held(other.mutex("late").lock()).await;
-    // A server in trouble may take more than one renewal to find it out, but no renewal may revive the claim.
+    // A server that fails may take more than one renewal to find it out, but no renewal may revive the claim.
     bench
         .until("the evicted claim is found dead", async || {
             engine.replay_last_renewal().await.is_ok_and(|kept| kept.dead.len() == 1)

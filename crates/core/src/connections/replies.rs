@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-/// Watches the replies on one connection. A request that was unanswered for the limit, while nothing else was answered
+/// Watches the replies on one connection. A request that had no reply for the limit, while nothing else came
 /// either, makes the connection silent for good, whether its caller waited to the end or gave up.
 #[derive(Debug)]
 pub struct Replies {
@@ -15,7 +15,7 @@ pub struct Replies {
     is_silent: AtomicBool,
 }
 
-/// A request was not answered within the limit.
+/// A request had no reply within the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoReply(Duration);
 
@@ -28,7 +28,7 @@ impl fmt::Display for NoReply {
 impl std::error::Error for NoReply {}
 
 impl Replies {
-    /// For a connection that is silent when nothing is answered for this long. To let a renewal that was given up count,
+    /// For a connection that is silent when no reply comes for this long. To let a renewal that was given up count,
     /// take less than a quarter of the TTL.
     pub fn new(limit: Duration) -> Self {
         Self { limit, last: AtomicU64::new(0), is_silent: AtomicBool::new(false) }
@@ -41,14 +41,14 @@ impl Replies {
     /// # Errors
     /// [`NoReply`] when the limit has passed.
     pub async fn request<T>(&self, request: impl Future<Output = T>) -> Result<T, NoReply> {
-        let mut sent = Sent { replies: self, at: Clock::Boot.now(), is_answered: false };
+        let mut sent = Sent { replies: self, at: Clock::Boot.now(), has_reply: false };
         let reply = Clock::Boot.timeout(self.limit, request).await.map_err(|_| NoReply(self.limit))?;
-        sent.is_answered = true;
+        sent.has_reply = true;
         Ok(reply)
     }
 
     /// Something came from the server unasked.
-    pub fn heard(&self) {
+    pub fn received(&self) {
         self.last.store(Clock::Boot.now().as_nanos(), SeqCst);
     }
 
@@ -62,8 +62,8 @@ impl Replies {
         self.is_silent.store(true, SeqCst);
     }
 
-    /// Gives up if nothing has been answered since then.
-    pub fn give_up_unless_heard_since(&self, at: Moment) {
+    /// Gives up if nothing has been received since then.
+    pub fn give_up_unless_received_since(&self, at: Moment) {
         if self.last.load(SeqCst) < at.as_nanos() {
             self.give_up();
         }
@@ -74,13 +74,13 @@ impl Replies {
 struct Sent<'a> {
     replies: &'a Replies,
     at: Moment,
-    is_answered: bool,
+    has_reply: bool,
 }
 
 impl Drop for Sent<'_> {
     fn drop(&mut self) {
-        if self.is_answered {
-            return self.replies.heard();
+        if self.has_reply {
+            return self.replies.received();
         }
         let last = Moment::from_nanos(self.replies.last.load(SeqCst)).max(self.at);
         if Clock::Boot.now().since(last) >= self.replies.limit {

@@ -141,7 +141,7 @@ async fn a_connection_that_answers_nothing_is_silent_even_if_nobody_waits_to_the
     let mut given_up = Box::pin(replies.request(pending::<()>()));
     assert!(futures_util::poll!(given_up.as_mut()).is_pending());
     drop(given_up);
-    assert!(!replies.is_silent(), "it was given up too early to tell");
+    assert!(!replies.is_silent(), "it was given up too early to know");
     let mut given_up = Box::pin(replies.request(pending::<()>()));
     assert!(futures_util::poll!(given_up.as_mut()).is_pending());
     tokio::time::sleep(limit).await;
@@ -156,7 +156,7 @@ async fn a_slow_reply_among_others_is_not_silence() {
     let mut slow = Box::pin(replies.request(pending::<()>()));
     assert!(futures_util::poll!(slow.as_mut()).is_pending());
     tokio::time::sleep(limit / 2).await;
-    replies.heard();
+    replies.received();
     assert!(slow.await.is_err());
     assert!(!replies.is_silent());
 }

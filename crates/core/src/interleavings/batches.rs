@@ -66,7 +66,7 @@ fn each_task_gets_its_own_reply_and_nothing_is_sent_twice() {
 }
 
 #[test]
-fn when_the_runtime_ends_every_task_is_told() {
+fn when_the_runtime_ends_every_task_is_notified() {
     in_any_order(|| {
         let runtime = Handle::new();
         let batcher = Arc::new(Batcher::new(Numbers::default(), runtime.clone(), 2));

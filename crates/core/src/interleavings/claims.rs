@@ -86,7 +86,7 @@ fn a_claim_that_is_gone_leaves_once_whether_it_is_lost_or_released_first() {
 }
 
 #[test]
-fn a_waiter_for_the_end_is_told_of_it() {
+fn a_waiter_for_the_end_is_notified_of_it() {
     in_any_order(|| {
         let line = Lifeline::new();
         let life = life();

@@ -69,7 +69,7 @@ impl Mutex {
     ways_to_ask!(lock, try_lock, lock_within, lock_unless(), "for the lock");
 }
 
-/// A lock that readers share and a writer has alone; see [`Keeper::rwlock`](super::Keeper::rwlock).
+/// A lock that readers share, and that is exclusive to a writer; see [`Keeper::rwlock`](super::Keeper::rwlock).
 #[derive(Debug, Clone)]
 #[must_use = "nothing is locked until a method that locks is called"]
 pub struct RwLock {

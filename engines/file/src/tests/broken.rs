@@ -135,7 +135,7 @@ async fn a_process_inside_a_replaced_gate_notices() {
     assert!(inside.is_the_gate().unwrap());
     let brief = claim_for("m", Demand::Exclusive, Duration::from_secs(1));
     let joined = other.join(&brief).await.unwrap();
-    assert!(joined.place.0 > place_before, "no number is handed out twice");
+    assert!(joined.place.0 > place_before, "no number is given twice");
     assert!(!inside.is_the_gate().unwrap());
     inside.abandon();
     assert!(one.join(&mutex("m")).await.unwrap().place > joined.place);

@@ -26,7 +26,7 @@ async fn when_the_directory_is_removed_the_holder_learns_of_it_and_a_new_one_is_
 }
 
 /// The files go one by one. If the holder's goes first, the waiter is granted for as long as its own is there;
-/// then the renewal that follows tells.
+/// then the renewal that follows says so.
 #[tokio::test]
 async fn when_the_directory_is_removed_a_waiter_learns_of_it_at_once() {
     let place = Place::new();

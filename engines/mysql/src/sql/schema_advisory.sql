@@ -6,7 +6,7 @@
 CREATE TABLE IF NOT EXISTS lockkeeper_holds (
     name VARBINARY(640) NOT NULL PRIMARY KEY,
     user_lock VARCHAR(64) CHARACTER SET ascii NOT NULL,
-    -- The last token handed out, never less than the server's time in microseconds at that moment: so a row
+    -- The last token given, never less than the server's time in microseconds at that moment: so a row
     -- that was removed after long disuse begins again above where it ended (Law 8).
     token BIGINT NOT NULL,
     id CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,

@@ -1,12 +1,12 @@
 -- The queue style: one row per lock in use, one row per claim, and the procedures that change them.
 --
 -- Every procedure takes the lock's row first, so that for one lock they run one after the other and places are
--- handed out in the order of commits (Law 1). All of it needs READ COMMITTED: then each statement sees what was
+-- given in the order of commits (Law 1). All of it needs READ COMMITTED: then each statement sees what was
 -- committed before it began. Names are bytes, so that nothing is padded or folded.
 
 CREATE TABLE IF NOT EXISTS lockkeeper_locks (
     name VARBINARY(640) NOT NULL PRIMARY KEY,
-    -- The last place handed out, never less than the server's time in microseconds at that moment: so a row
+    -- The last place given, never less than the server's time in microseconds at that moment: so a row
     -- that was removed after long disuse begins again above where it ended (Law 8).
     last_place BIGINT NOT NULL,
     -- Whether the lock's claims stand in lockkeeper_claims. If not, there is one at most, and it stands here, as long as it

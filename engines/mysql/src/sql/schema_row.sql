@@ -4,7 +4,7 @@ CREATE TABLE IF NOT EXISTS lockkeeper_rows (
     name VARBINARY(640) NOT NULL PRIMARY KEY,
     -- The claim that has the lock, or had it last. A free lock's row stays for a day, since it keeps the last token.
     id CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
-    -- The last token handed out, never less than the server's time in microseconds at that moment: so a row
+    -- The last token given, never less than the server's time in microseconds at that moment: so a row
     -- that was removed after long disuse begins again above where it ended (Law 8).
     token BIGINT NOT NULL,
     -- Who holds: free text, machine, process, thread.

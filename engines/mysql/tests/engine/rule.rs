@@ -4,6 +4,7 @@ use lockkeeper_core::engine::grant::fits;
 use lockkeeper_testkit::MariaDb;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
+use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use std::collections::BTreeSet;
 
@@ -18,17 +19,49 @@ fn fitting(weights: &[u64], limit: u64) -> BTreeSet<usize> {
     (0..weights.len()).filter(|index| fits(ahead(*index), weights[*index], limit)).collect()
 }
 
+const QUEUES: u64 = 150;
+
+/// The weights of a queue, and the limit of its lock.
+fn queue(random: &mut StdRng) -> (Vec<u64>, u64) {
+    let limit = random.random_range(1..=6_u64);
+    let length = random.random_range(1..=9);
+    ((0..length).map(|_| random.random_range(1..=limit)).collect(), limit)
+}
+
+/// A join notes the time of the grant just where the rule grants it.
+#[tokio::test]
+async fn a_join_notes_the_grants_that_the_rule_makes() {
+    let server = MariaDb::start();
+    lockkeeper::connect(server.url()).await.expect("a keeper").close().await;
+    let mut conn = Conn::new(Opts::from_url(&server.url()).expect("a URL")).await.expect("a connection");
+    let (mut held, mut waiting) = (0, 0);
+    for seed in 0..QUEUES {
+        let (weights, limit) = queue(&mut StdRng::seed_from_u64(seed));
+        let name = format!("granted/{seed}");
+        for (index, weight) in weights.iter().enumerate() {
+            let join = "CALL lockkeeper_join(?, ?, '', ?, ?, 0, '', '', 3600000000)";
+            let id = format!("{:032x}", (seed << 8) + index as u64);
+            conn.exec_drop(join, (&name, id, weight, limit)).await.expect("a join");
+        }
+        let noted = "SELECT granted_at IS NOT NULL FROM lockkeeper_claims WHERE name = ? ORDER BY place";
+        let noted: Vec<bool> = conn.exec(noted, (&name,)).await.expect("a look");
+        let expected = fitting(&weights, limit);
+        let found: BTreeSet<usize> = (0..noted.len()).filter(|index| noted[*index]).collect();
+        assert_eq!((noted.len(), &found), (weights.len(), &expected), "seed {seed}: {weights:?} of {limit}");
+        held += found.len();
+        waiting += weights.len() - found.len();
+    }
+    assert!(held > 100 && waiting > 100, "{held} held, {waiting} wait");
+}
+
 #[tokio::test]
 async fn the_copies_in_sql_agree_with_the_core() {
-    const QUEUES: u64 = 150;
     let server = MariaDb::start();
     lockkeeper::connect(server.url()).await.expect("a keeper").close().await;
     let mut conn = Conn::new(Opts::from_url(&server.url()).expect("a URL")).await.expect("a connection");
     for seed in 0..QUEUES {
-        let mut random = rand::rngs::StdRng::seed_from_u64(seed);
-        let limit = random.random_range(1..=6_u64);
-        let weights: Vec<u64> =
-            (0..random.random_range(1..=9)).map(|_| random.random_range(1..=limit)).collect();
+        let mut random = StdRng::seed_from_u64(seed);
+        let (weights, limit) = queue(&mut random);
         conn.query_drop("DELETE FROM lockkeeper_claims").await.expect("an empty queue");
         for (index, weight) in weights.iter().enumerate() {
             let values = (index * 10 + 10, format!("{index:032x}"), weight, limit, "mine");

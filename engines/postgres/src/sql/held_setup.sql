@@ -1,5 +1,5 @@
 -- A connection that holds locks: a statement may wait as long as it takes. It commits nothing that must outlive a crash of
--- the server, since its locks do not: of the tokens, each new connection skips what may have been handed out. (Every 32nd
+-- the server, since its locks do not: of the tokens, each new connection skips what may have been given. (Every 32nd
 -- token is written to the log; waiting for the disk there was half of the time of all pairs.)
 SET statement_timeout = 0;
 SET lock_timeout = 0;

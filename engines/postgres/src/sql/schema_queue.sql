@@ -1,7 +1,7 @@
 -- The queue style: one row per claim, and the functions that change them.
 --
 -- Every function takes an advisory lock on the lock's name until its transaction ends, so that for one lock they
--- run one after the other and places are handed out in the order of commits (Law 1); and it looks at the claims
+-- run one after the other and places are given in the order of commits (Law 1); and it looks at the claims
 -- in a LATER statement: under READ COMMITTED each statement of a function sees what was committed before it
 -- began, and a statement that waited would still see the past.
 

@@ -5,7 +5,7 @@ CREATE SEQUENCE IF NOT EXISTS lockkeeper_token;
 
 -- Every connection begins with this. After a failover to a standby that lagged behind, a restore, or a crash before
 -- which some connections did not wait for the disk, the sequence may have gone back. The server's time in microseconds
--- puts it ahead of everything that was handed out, since no server hands out a million tokens a second; and if the
+-- puts it ahead of everything that was given, since no server gives a million tokens a second; and if the
 -- clock has gone back, too, the million does that were skipped.
 CREATE OR REPLACE FUNCTION lockkeeper_raise_tokens()
 RETURNS void LANGUAGE plpgsql AS $$

@@ -71,6 +71,38 @@ async fn leave_together(client: &Client, name: &str, places: &[usize]) {
     client.query_one("SELECT 1", &[]).await.expect("a reply");
 }
 
+/// A join notes the time of the grant just where the rule grants it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_join_notes_the_grants_that_the_rule_makes() {
+    let server = Postgres::start();
+    lockkeeper::connect(server.url()).await.expect("a keeper").close().await;
+    let (client, _) = listening(&server).await;
+    let (mut held, mut waiting) = (0, 0);
+    for number_of_queue in 0..QUEUES {
+        let (name, demands) = (format!("granted/{number_of_queue}"), queue());
+        let limit = demands[0].limit();
+        for (place, demand) in demands.iter().enumerate() {
+            let permits = if limit < 100 { number(limit) } else { 0 };
+            let (text, weight) = (demand.to_string(), number(demand.weight()));
+            let join = "SELECT lockkeeper_join($1, $2, $3, $4, $5, $6, '', 'rule', 3600000)";
+            client
+                .query_one(join, &[&name, &id(place), &text, &weight, &number(limit), &permits])
+                .await
+                .expect("a join");
+        }
+        let noted = "SELECT granted_at IS NOT NULL FROM lockkeeper_claims WHERE name = $1 ORDER BY place";
+        let noted = client.query(noted, &[&name]).await.expect("a look");
+        let noted: Vec<bool> = noted.iter().map(|row| row.get(0)).collect();
+        let weights: Vec<u64> = demands.iter().map(|demand| demand.weight()).collect();
+        let fits = |index: usize| grant::fits(weights[..index].iter().sum(), weights[index], limit);
+        let expected: Vec<bool> = (0..weights.len()).map(fits).collect();
+        assert_eq!(noted, expected, "{demands:?}");
+        held += noted.iter().filter(|noted| **noted).count();
+        waiting += noted.iter().filter(|noted| !**noted).count();
+    }
+    assert!(held > 100 && waiting > 100, "{held} held, {waiting} wait");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn leaves_and_downgrades_wake_those_that_the_rule_lets_in() {
     let server = Postgres::start();

@@ -239,7 +239,7 @@ local function keep(renewed, ttl_ms)
   return state_of(renewed)
 end
 
--- The same for a lock that one claim has alone.
+-- The same for a lock with a single claim.
 local function keep_alone(key, present, renewed, ttl_ms)
   if string.sub(present, 1, 32) ~= renewed then return 0, -1 end
   redis.call('PEXPIRE', key, ttl_ms)

@@ -6,7 +6,7 @@ use lockkeeper_testkit::{Proxy, Redis};
 use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
 
-const STYLES: [&str; 3] = ["queue", "plain", "redisson"];
+const STYLES: [&str; 4] = ["queue", "plain", "redisson", "redisson-rw"];
 
 /// The server has forgotten the connection, and the client's side says nothing of it: a holder renews over a new one in
 /// time, and keeps its locks.
