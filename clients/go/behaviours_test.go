@@ -316,7 +316,7 @@ func TestARetryAfterALostReplyFindsTheSame(t *testing.T) {
 	s.waitForClaims("x", 0)
 }
 
-func TestAHoldNobodyWasToldOfIsReleased(t *testing.T) {
+func TestAHoldThatNoClientKnowsOfIsReleased(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	p := startProxy(t, s)

@@ -239,7 +239,7 @@ behaviour("a retry after a lost reply finds the same", async ({ server, client, 
   await server.waitForClaims("x", 0);
 });
 
-behaviour("a hold nobody was told of is released", async ({ client, proxy }) => {
+behaviour("a hold that no client knows of is released", async ({ client, proxy }) => {
   const between = await proxy();
   const [a, b] = [client({ ttl: 1000, url: between.url }), client()];
   await (await a.lock("first")).release();

@@ -242,7 +242,7 @@ class Behaviours(unittest.TestCase):
         self.assertEqual(proxy.lost, 4)
         self.server.wait_for_claims("x", 0)
 
-    def test_a_hold_nobody_was_told_of_is_released(self) -> None:
+    def test_a_hold_that_no_client_knows_of_is_released(self) -> None:
         proxy = self.proxy()
         a, b = self.client(ttl=1, url=proxy.url), self.client()
         a.lock("first").release()
