@@ -57,8 +57,10 @@ pub(crate) fn command(fault: Fault, folder: &Path) -> Result<Command> {
 /// Makes ready what the cell has for itself.
 pub(crate) fn enter(fault: Fault) -> Result<()> {
     match fault {
-        Fault::CutPackets => set_network(true),
-        Fault::LeaderCut => set_network(true).and_then(|()| isolation::prepare()),
+        Fault::CutPackets | Fault::LeaderCut => {
+            run("ip", &["link", "set", "lo", "up"].map(OsStr::new))?;
+            isolation::prepare()
+        }
         Fault::FullDisk => {
             let options = format!("size={ROOM},mode=1777");
             run(
@@ -86,12 +88,6 @@ pub(crate) fn scratch() -> PathBuf {
 fn disk() -> Result<PathBuf> {
     let disk = std::env::temp_dir();
     if disk == scratch() { Err(Error::new("there is no disk for this cell alone")) } else { Ok(disk) }
-}
-
-/// Whether packets pass; connections stay.
-pub(crate) fn set_network(passes: bool) -> Result<()> {
-    let state = if passes { "up" } else { "down" };
-    run("ip", &["link", "set", "lo", state].map(OsStr::new))
 }
 
 /// The next process gets this id, if it is free.

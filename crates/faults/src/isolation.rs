@@ -1,9 +1,12 @@
-//! Cuts one member of a cluster off from the others while clients reach it, by routes of the cell's own network.
+//! Cuts one member of a cluster off from the others while clients reach it, or one worker off from the servers while the other
+//! workers go on, by routes of the cell's own network.
 //!
 //! A packet that no route takes is dropped. Connections are told by their ports: those that the member has are cut, and
-//! new ones between members, which get ports from a range of their own meanwhile, are refused.
+//! new ones between members, which get ports from a range of their own meanwhile, are refused. Of a worker, what its proxies
+//! send is dropped, to it and to the servers: nobody's packets are acknowledged, and new connections get no reply.
 
 use crate::apart::run;
+use crate::network::Network;
 use crate::{Error, Result};
 use lockkeeper_testkit::Server;
 use std::ffi::OsStr;
@@ -35,8 +38,20 @@ pub(crate) fn prepare() -> Result<()> {
     Ok(fs::write(PORTS, USUAL_PORTS)?)
 }
 
+/// Cuts a worker off.
+pub(crate) fn cut_worker(network: &Network) -> Result<()> {
+    for port in network.ports() {
+        drop_packets(Some(&port.to_string()), None)?;
+    }
+    // What the proxies have now is all there is: they get no new connection.
+    for (local, peer) in network.ports_to_servers() {
+        drop_both_ways(Some(&local.to_string()), Some(&peer.to_string()))?;
+    }
+    Ok(())
+}
+
 /// Cuts the member off.
-pub(crate) fn cut(member: &Server, all: &[&Server]) -> Result<()> {
+pub(crate) fn cut_member(member: &Server, all: &[&Server]) -> Result<()> {
     static CUTS: AtomicU32 = AtomicU32::new(0);
     let first = FIRST + WIDTH * (CUTS.fetch_add(1, Relaxed) % RANGES);
     let last = first + WIDTH - 1;
@@ -44,13 +59,13 @@ pub(crate) fn cut(member: &Server, all: &[&Server]) -> Result<()> {
     let new = format!("{first}-{last}");
     for server in all {
         for socket in sockets(server)?.into_iter().filter(|socket| socket.listens) {
-            drop_packets(Some(&new), Some(&socket.local.to_string()))?;
+            drop_both_ways(Some(&new), Some(&socket.local.to_string()))?;
         }
     }
     let sockets = sockets(member)?;
     for socket in &sockets {
         let (local, peer) = (socket.local.to_string(), socket.peer.to_string());
-        drop_packets(Some(&local), Some(&peer).filter(|_| !socket.listens).map(String::as_str))?;
+        drop_both_ways(Some(&local), Some(&peer).filter(|_| !socket.listens).map(String::as_str))?;
     }
     Ok(())
 }
@@ -62,16 +77,17 @@ pub(crate) fn heal() -> Result<()> {
     Ok(())
 }
 
-/// Between these ports, either way.
-fn drop_packets(one: Option<&str>, other: Option<&str>) -> Result<()> {
-    for (from, to) in [(one, other), (other, one)] {
-        let mut words = vec!["add", "pref", PREFERENCE, "ipproto", "tcp"];
-        from.iter().for_each(|from| words.extend(["sport", from]));
-        to.iter().for_each(|to| words.extend(["dport", to]));
-        words.push("blackhole");
-        rule(&words)?;
-    }
-    Ok(())
+/// Between these ports.
+fn drop_both_ways(one: Option<&str>, other: Option<&str>) -> Result<()> {
+    drop_packets(one, other).and_then(|()| drop_packets(other, one))
+}
+
+fn drop_packets(from: Option<&str>, to: Option<&str>) -> Result<()> {
+    let mut words = vec!["add", "pref", PREFERENCE, "ipproto", "tcp"];
+    from.iter().for_each(|from| words.extend(["sport", from]));
+    to.iter().for_each(|to| words.extend(["dport", to]));
+    words.push("blackhole");
+    rule(&words)
 }
 
 fn rule(words: &[&str]) -> Result<()> {

@@ -47,6 +47,16 @@ impl Network {
         Some(Self { url: format!("{scheme}://{user}{}{path}", hosts.join(",")), proxies })
     }
 
+    /// The ports of the proxies.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = u16> {
+        self.proxies.iter().map(|proxy| proxy.addr().port())
+    }
+
+    /// The ports of the proxies' connections to the servers, and the servers'.
+    pub(crate) fn ports_to_servers(&self) -> impl Iterator<Item = (u16, u16)> {
+        self.proxies.iter().flat_map(Proxy::ports_to_server)
+    }
+
     /// Does something to the way to every server.
     pub(crate) fn each(&self, act: impl Fn(&Proxy)) {
         self.proxies.iter().for_each(act);

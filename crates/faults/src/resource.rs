@@ -241,10 +241,9 @@ impl Resource {
         &self.recorder
     }
 
-    /// Waits until a process uses the lock in a hold that will go on for a while.
-    pub(crate) fn long_hold(&self, limit: Duration) -> Option<LongHold> {
-        let still = Duration::from_millis(LONG_MS / 2);
-        self.wait(limit, |state| state.long.filter(|hold| hold.until > Instant::now() + still))
+    /// Waits until a process uses the lock in a hold of which this much is left.
+    pub(crate) fn long_hold(&self, left: Duration, limit: Duration) -> Option<LongHold> {
+        self.wait(limit, |state| state.long.filter(|hold| hold.until > Instant::now() + left))
     }
 
     /// Waits until each of these processes has its own lock once more.

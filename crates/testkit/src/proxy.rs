@@ -51,6 +51,16 @@ impl Proxy {
         self.address
     }
 
+    /// The ports of its connections to the server: its own, and the server's.
+    pub fn ports_to_server(&self) -> Vec<(u16, u16)> {
+        let open: Vec<_> = self.network.rules().open.iter().filter_map(Weak::upgrade).collect();
+        let ports = |link: &Arc<Link>| {
+            let (local, peer) = (link.server.local_addr().ok()?, link.server.peer_addr().ok()?);
+            Some((local.port(), peer.port()))
+        };
+        open.iter().filter_map(ports).collect()
+    }
+
     /// Holds all bytes both ways; connections stay open.
     pub fn cut(&self) {
         self.network.change(|rules| (rules.requests_cut, rules.replies_cut) = (true, true));

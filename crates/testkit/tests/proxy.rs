@@ -133,6 +133,19 @@ fn a_dead_target_resets_the_client() {
 }
 
 #[test]
+fn the_ports_to_the_server_are_those_of_open_connections() {
+    let (address, _got) = echo();
+    let proxy = Proxy::start(address);
+    assert_eq!(proxy.ports_to_server(), []);
+    let client = connect(&proxy);
+    write(&client, 1);
+    assert_eq!(read(&client, PATIENCE), Ok(1));
+    let ports = proxy.ports_to_server();
+    let clients = client.local_addr().unwrap().port();
+    assert!(matches!(ports[..], [(own, peer)] if own != clients && peer == address.port()), "{ports:?}");
+}
+
+#[test]
 fn a_dropped_proxy_resets_its_connections_and_listens_no_more() {
     let (proxy, client, _) = warm();
     let address = proxy.addr();

@@ -21,18 +21,22 @@ use std::time::{Duration, Instant};
 const ISOLATION: Duration = Duration::from_secs(10);
 
 const TRIES: u32 = 10;
+/// How much of a hold is left at least when most faults strike.
+const A_WHILE: Duration = Duration::from_millis(250);
 
 impl Stage<'_> {
     /// Strikes once, and waits until everybody is served again.
     pub(super) fn strike(&mut self, fault: Fault) -> Result<()> {
-        let victim = self.victim();
+        // A server may free the lock after a time of its own: its holder must not have ended by itself before.
+        let left = if fault == Fault::CutPackets { self.plan.ttl.mul_f64(0.8) } else { A_WHILE };
+        let victim = self.victim(left);
         thread::sleep(Duration::from_millis(self.random.random_range(0..100)));
         let everybody = self.random.random_ratio(1, 3);
         let whom = match fault {
             _ if OF_NETWORKS.contains(&fault) && everybody => "every worker".to_owned(),
             _ if OF_NETWORKS.contains(&fault)
                 || OF_CLIENTS.contains(&fault)
-                || matches!(fault, Fault::Unfenced | Fault::PauseShort) =>
+                || matches!(fault, Fault::Unfenced | Fault::PauseShort | Fault::CutPackets) =>
             {
                 format!("worker {}", self.workers[victim].task.process)
             }
@@ -81,9 +85,11 @@ impl Stage<'_> {
                 self.strike_servers(Fault::ServerPause)?;
             }
             Fault::CutPackets => {
-                apart::set_network(false)?;
+                if let Some(network) = &self.workers[victim].network {
+                    isolation::cut_worker(network)?;
+                }
                 self.let_pass();
-                apart::set_network(true)?;
+                isolation::heal()?;
             }
             Fault::FullDisk => self.fill_disk()?,
             Fault::ClockTurns => self.turn_server_clock()?,
@@ -122,9 +128,10 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// The worker that is in the middle of a hold, as far as there is one.
-    fn victim(&mut self) -> usize {
-        let holder = self.resource.long_hold(self.plan.ttl * 4).map(|hold| hold.client / CLIENTS_PER_PROCESS);
+    /// The worker that is in the middle of a hold and means to go on for this time, as far as there is one.
+    fn victim(&mut self, left: Duration) -> usize {
+        let holder =
+            self.resource.long_hold(left, self.plan.ttl * 4).map(|hold| hold.client / CLIENTS_PER_PROCESS);
         let found = self.workers.iter().position(|worker| Some(worker.task.process) == holder);
         found.unwrap_or_else(|| self.random.random_range(0..self.workers.len()))
     }
@@ -229,7 +236,7 @@ impl Stage<'_> {
             }
             Fault::LeaderCut => {
                 let leader = servers.leader().ok_or_else(|| Error::new("there is no leader"))?;
-                isolation::cut(leader, &all)?;
+                isolation::cut_member(leader, &all)?;
                 thread::sleep(ISOLATION);
                 let is_replaced = servers.leader().is_some_and(|leads| leads.pid() != leader.pid());
                 isolation::heal()?;
@@ -265,7 +272,7 @@ impl Stage<'_> {
     fn resume_deaf(&mut self, leader: &Server) {
         // Servers may keep a lease for longer than the TTL.
         self.let_pass();
-        let victim = self.victim();
+        let victim = self.victim(A_WHILE);
         let network = self.workers[victim].network.as_ref();
         network.inspect(|network| network.each(Proxy::cut_replies));
         leader.resume();
@@ -290,7 +297,7 @@ impl Stage<'_> {
         for seconds in [3600, -3600, 3600, -3600, 0] {
             if seconds > 0 {
                 // A jump ahead frees what is held.
-                self.victim();
+                self.victim(A_WHILE);
             }
             self.set_clock(seconds)?;
             self.let_pass();
