@@ -184,6 +184,18 @@ fn every_engine_has_its_page_and_is_known_to_the_facade() {
 
 /// Links in our documents lead somewhere.
 #[test]
+fn every_fuzz_target_has_its_corpus() {
+    let mut complaints = Vec::new();
+    for target in files(&root().join("fuzz/fuzz_targets")) {
+        let corpus = Path::new("fuzz/corpus").join(target.file_stem().expect("a name"));
+        if !root().join(&corpus).is_dir() {
+            complaints.push(format!("scripts/fuzz begins with {}, which is not there", corpus.display()));
+        }
+    }
+    no_complaints(complaints);
+}
+
+#[test]
 fn every_relative_link_in_the_documents_exists() {
     let mut complaints = Vec::new();
     for (path, text) in with_ending("md") {
