@@ -141,8 +141,13 @@ pub(crate) fn run(plan: &Plan<'_>) -> Result<Run> {
         stage.strikes.last().map_or(0, |strike| strike.until_ns),
         stage.bound(),
     ));
+    let must_keep = plan.fault.loses_nothing(stage.abilities);
+    let lost = judge::losses(&history).filter(|_| must_keep);
+    // A hold is lost by a delay of its renewals that no wait would show.
+    let limit = plan.ttl / if lost.is_some() { 8 } else { 4 };
+    stage.findings.extend(lost);
     let is_late = stage.findings.iter().any(|finding| finding.rule == Rule::Liveness);
-    if let Some(why) = alarm.exceeds(plan.ttl / 4).filter(|_| is_late) {
+    if let Some(why) = alarm.exceeds(limit).filter(|_| is_late) {
         return Err(Error::new(format!(
             "the machine was too busy to judge how soon locks are granted: {why}"
         )));

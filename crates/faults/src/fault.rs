@@ -1,5 +1,6 @@
 //! The faults, by the names under which they are asked for.
 
+use lockkeeper::views::Abilities;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +12,7 @@ use std::str::FromStr;
 pub enum Fault {
     /// A client's process is stopped for longer than its TTL, in the middle of a hold, and goes on.
     Pause,
-    /// A client's process is stopped for half of a long TTL, and must still have its locks.
+    /// A client's process is stopped for two fifths of a long TTL, and must still have its locks.
     PauseShort,
     /// As [`Pause`](Self::Pause), judged by the resource that does not check tokens: updates must be lost there.
     Unfenced,
@@ -146,6 +147,16 @@ impl Fault {
         matches!(self, Self::Waiters | Self::Overload)
     }
 
+    /// Whether every hold must outlast it, for it is shorter than the TTL or none of the holders' business. What lives on a
+    /// connection ends with it, and a session is trusted for less than its TTL.
+    pub(crate) fn loses_nothing(self, abilities: Abilities) -> bool {
+        match self {
+            Self::PauseShort | Self::Cancels | Self::ClientClock => true,
+            Self::Reset | Self::Tear => abilities.detach,
+            _ => false,
+        }
+    }
+
     /// Whether it is done to a network, a disk or process ids that the run has for itself, which only root may have.
     pub fn needs_root(self) -> bool {
         matches!(self, Self::CutPackets | Self::FullDisk | Self::LeaderCut | Self::ServerPids)
@@ -178,5 +189,13 @@ mod tests {
             assert_eq!(fault.to_string().parse::<Fault>(), Ok(fault));
         }
         assert!("flood".parse::<Fault>().is_err());
+    }
+
+    #[test]
+    fn a_reset_ends_what_lives_on_a_connection_only() {
+        let session = Abilities::new("engine", "session", "engine://host");
+        let queue = session.detach();
+        assert!(Fault::Reset.loses_nothing(queue) && !Fault::Reset.loses_nothing(session));
+        assert!(Fault::PauseShort.loses_nothing(session) && !Fault::Pause.loses_nothing(queue));
     }
 }

@@ -5,7 +5,8 @@ use crate::fault::Fault;
 use crate::outcome::{Break, Outcome};
 use crate::resource::Sums;
 use lockkeeper_conformance::checker::{Promises, Rule, Violation, check};
-use lockkeeper_conformance::history::{EventKind, History};
+use lockkeeper_conformance::history::{Event, EventKind, History, ReleaseOutcome};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// One broken promise.
@@ -65,6 +66,30 @@ pub(crate) fn judge(history: &History, healed_at_ns: u64, bound: Duration) -> Ve
 pub(crate) fn broken(history: &History) -> Vec<Finding> {
     let found = check(history, &Promises::safety().first_come_first_served());
     found.iter().map(Finding::found).collect()
+}
+
+/// The holds that were lost before their time, of a run in which none may be.
+pub(crate) fn losses(history: &History) -> Option<Finding> {
+    let is_loss = |event: &&Event| {
+        let ended = EventKind::ReleaseDone { outcome: ReleaseOutcome::NotHeld };
+        // The end of a fixed lease is none.
+        (event.kind == EventKind::Lost || event.kind == ended) && event.lock != LEASE
+    };
+    let mut lost: BTreeMap<u128, &Event> = BTreeMap::new();
+    for event in history.events.iter().filter(is_loss) {
+        let first = lost.entry(event.claim).or_insert(event);
+        if event.at_ns < first.at_ns {
+            *first = event;
+        }
+    }
+    let first = lost.values().min_by_key(|event| event.at_ns)?;
+    let text = format!(
+        "lock {}: client {} lost its hold, in a fault which holds must outlast ({} of them lost)",
+        first.lock,
+        first.client,
+        lost.len()
+    );
+    Some(Finding::liveness(first.at_ns, text))
 }
 
 /// What the resource that checks tokens must never see.
@@ -156,6 +181,33 @@ mod tests {
         assert_eq!((surprise(may, &overlap(), &sums), surprise(may, &[], &sums)), (None, None));
         let lost = of_resource(&Sums { lost: 1, ..sums });
         assert!(surprise(breaks, &[overlap(), vec![lost.expect("a finding")]].concat(), &sums).is_some());
+    }
+
+    #[test]
+    fn a_hold_that_must_outlast_its_fault_is_missed() {
+        let recorder = Recorder::new();
+        let held = |client, lock| {
+            let claim = recorder.claim(client, lock, client.into());
+            claim.is_granted(10, client.into(), 90);
+            claim
+        };
+        held(1, 0).release_is_done(20, ReleaseOutcome::Released);
+        held(2, LEASE).is_lost(50);
+        assert!(
+            losses(&recorder.history()).is_none(),
+            "a release and the end of a fixed lease are no losses"
+        );
+        // One that is told, and is then released; and one that nobody looked at before its release.
+        let told = held(3, 0);
+        told.is_lost(60);
+        told.release_is_done(70, ReleaseOutcome::NotHeld);
+        held(4, 0).release_is_done(55, ReleaseOutcome::NotHeld);
+        let lost = losses(&recorder.history()).expect("a finding");
+        assert!(
+            lost.at_ns == 55 && lost.text.contains("client 4") && lost.text.contains("2 of them"),
+            "{lost:?}"
+        );
+        assert!(surprise(Outcome::SafeWaits(Duration::from_secs(60)), &[lost], &Sums::default()).is_some());
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Stage<'_> {
         match fault {
             Fault::PauseShort => {
                 self.workers[victim].pause();
-                thread::sleep(self.plan.ttl / 2);
+                thread::sleep(self.plan.ttl * 2 / 5);
                 self.workers[victim].resume();
             }
             Fault::ClientFiles => {
