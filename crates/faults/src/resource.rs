@@ -110,6 +110,8 @@ pub(crate) struct LongHold {
 #[derive(Debug, Default)]
 struct Register {
     highest: u64,
+    /// How many tokens it has seen.
+    grants: u64,
     value: u64,
     plain: u64,
 }
@@ -190,6 +192,7 @@ impl Resource {
                     story.has_effect(Clock::Boot.now().as_nanos(), request.token, accepted);
                 }
                 if accepted {
+                    register.grants += u64::from(request.token > register.highest);
                     register.highest = request.token;
                     uses.insert(request.lock, now);
                     if request.verb == Verb::Write {
@@ -259,6 +262,13 @@ impl Resource {
         self.wait(limit, |state| processes.iter().all(|process| has(state, process)).then_some(())).is_some()
     }
 
+    /// Waits until the lock has been used under this number of tokens more.
+    pub(crate) fn is_granted(&self, lock: u32, times: u64, limit: Duration) -> bool {
+        let grants = |state: &State| state.registers.get(&lock).map_or(0, |register| register.grants);
+        let enough = grants(&self.state()) + times;
+        self.wait(limit, |state| (grants(state) >= enough).then_some(())).is_some()
+    }
+
     /// Waits until somebody uses the lock once more.
     pub(crate) fn is_used(&self, lock: u32, after: Instant, limit: Duration) -> bool {
         self.wait(limit, |state| state.uses.get(&lock).filter(|at| **at > after).map(|_| ())).is_some()
@@ -307,5 +317,16 @@ mod tests {
         assert_eq!((sums.checked, sums.refused, sums.lost, sums.lost_unfenced), (3, 1, 0, 1));
         ask(&resource, Verb::Write, 6, 7);
         assert_eq!(resource.sums().lost, 1);
+    }
+
+    #[test]
+    fn grants_are_counted_by_their_tokens() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let resource = Resource::listen(&folder.path().join("socket")).expect("a socket");
+        for (verb, token) in [(Verb::Read, 5), (Verb::Write, 5), (Verb::Read, 6), (Verb::Read, 5)] {
+            ask(&resource, verb, token, 1);
+        }
+        assert_eq!(resource.state().registers[&1].grants, 2);
+        assert!(!resource.is_granted(1, 1, Duration::ZERO), "those before do not count");
     }
 }
