@@ -4,7 +4,7 @@ use crate::clients::{LEASE, SEVERAL};
 use crate::fault::Fault;
 use crate::outcome::{Break, Outcome};
 use crate::resource::Sums;
-use lockkeeper_conformance::checker::{Promises, Rule, Violation, check};
+use lockkeeper_conformance::checker::{Breach, Promises, Rule, Violation, check};
 use lockkeeper_conformance::history::{Event, EventKind, History, ReleaseOutcome};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,19 +17,27 @@ pub(crate) struct Finding {
     pub(crate) is_orphan: bool,
     /// Whether it is of a lock that is taken together with another one.
     pub(crate) is_of_several: bool,
+    /// For how long there was one holder too many.
+    pub(crate) overlap: Duration,
     pub(crate) at_ns: u64,
     pub(crate) text: String,
 }
 
 impl Finding {
+    fn new(rule: Rule, at_ns: u64, text: String) -> Self {
+        Self { rule, is_orphan: false, is_of_several: false, overlap: Duration::ZERO, at_ns, text }
+    }
+
     fn found(violation: &Violation) -> Self {
-        let text = violation.to_string();
-        let is_of_several = SEVERAL.contains(&violation.lock);
-        Self { rule: violation.rule(), is_orphan: false, is_of_several, at_ns: violation.at_ns, text }
+        Self {
+            is_of_several: SEVERAL.contains(&violation.lock),
+            overlap: overlap(&violation.breach),
+            ..Self::new(violation.rule(), violation.at_ns, violation.to_string())
+        }
     }
 
     pub(crate) fn liveness(at_ns: u64, text: String) -> Self {
-        Self { rule: Rule::Liveness, is_orphan: false, is_of_several: false, at_ns, text }
+        Self::new(Rule::Liveness, at_ns, text)
     }
 
     pub(crate) fn late(at_ns: u64, what: &str, waited: Duration, fault: Fault) -> Self {
@@ -40,14 +48,15 @@ impl Finding {
     }
 
     pub(crate) fn orphans(left: String) -> Self {
-        Self {
-            rule: Rule::Liveness,
-            is_orphan: true,
-            is_of_several: false,
-            at_ns: u64::MAX,
-            text: format!("left behind: {left}"),
-        }
+        Self { is_orphan: true, ..Self::liveness(u64::MAX, format!("left behind: {left}")) }
     }
+}
+
+/// How long the newcomer and another holder both believed in their holds.
+fn overlap(breach: &Breach) -> Duration {
+    let Breach::Overlap { newcomer, beside, .. } = breach else { return Duration::ZERO };
+    let others = beside.iter().map(|other| other.until_ns).max().unwrap_or_default();
+    Duration::from_nanos(others.min(newcomer.until_ns).saturating_sub(newcomer.from_ns))
 }
 
 /// What the checker finds in the history. Claims were in order of arrival wherever their place was seen.
@@ -94,13 +103,8 @@ pub(crate) fn losses(history: &History) -> Option<Finding> {
 
 /// What the resource that checks tokens must never see.
 pub(crate) fn of_resource(sums: &Sums) -> Option<Finding> {
-    (sums.lost > 0).then(|| Finding {
-        rule: Rule::Effect,
-        is_orphan: false,
-        is_of_several: false,
-        at_ns: u64::MAX,
-        text: format!("{} updates were lost although tokens were checked", sums.lost),
-    })
+    let text = || format!("{} updates were lost although tokens were checked", sums.lost);
+    (sums.lost > 0).then(|| Finding::new(Rule::Effect, u64::MAX, text()))
 }
 
 /// Why the findings are not what was stated; `None` if they are.
@@ -158,7 +162,7 @@ mod tests {
     use super::*;
     use lockkeeper_conformance::history::Recorder;
 
-    fn overlap() -> Vec<Finding> {
+    fn two_holders() -> Vec<Finding> {
         let recorder = Recorder::new();
         for client in [1, 2] {
             let claim = recorder.claim(client, 0, client.into());
@@ -173,14 +177,21 @@ mod tests {
     fn a_run_that_differs_either_way_is_a_surprise() {
         let sums = Sums::default();
         let (safe, breaks) = (Outcome::Safe, Outcome::KnownBreak(Break::Overlap));
-        assert!(surprise(safe, &overlap(), &sums).is_some_and(|text| text.contains("the limit is 1")));
-        assert_eq!(surprise(breaks, &overlap(), &sums), None);
+        assert!(surprise(safe, &two_holders(), &sums).is_some_and(|text| text.contains("the limit is 1")));
+        assert_eq!(surprise(breaks, &two_holders(), &sums), None);
         assert!(surprise(breaks, &[], &sums).is_some_and(|text| text.contains("did not happen")));
         assert_eq!(surprise(safe, &[], &sums), None);
         let may = Outcome::MayBreak(Break::Overlap);
-        assert_eq!((surprise(may, &overlap(), &sums), surprise(may, &[], &sums)), (None, None));
+        assert_eq!((surprise(may, &two_holders(), &sums), surprise(may, &[], &sums)), (None, None));
         let lost = of_resource(&Sums { lost: 1, ..sums });
-        assert!(surprise(breaks, &[overlap(), vec![lost.expect("a finding")]].concat(), &sums).is_some());
+        assert!(surprise(breaks, &[two_holders(), vec![lost.expect("a finding")]].concat(), &sums).is_some());
+    }
+
+    #[test]
+    fn an_overlap_lasts_until_the_first_of_the_two_ends() {
+        let longest = two_holders().iter().map(|finding| finding.overlap).max();
+        assert_eq!(longest, Some(Duration::from_nanos(70)), "both are granted at 20, until 90");
+        assert_eq!(Finding::liveness(0, String::new()).overlap, Duration::ZERO);
     }
 
     #[test]
@@ -215,7 +226,7 @@ mod tests {
         let unfenced = Outcome::KnownBreak(Break::Unfenced);
         assert!(surprise(unfenced, &[], &Sums::default()).is_some());
         assert_eq!(surprise(unfenced, &[], &Sums { lost_unfenced: 1, ..Sums::default() }), None);
-        assert!(surprise(unfenced, &overlap(), &Sums { lost_unfenced: 1, ..Sums::default() }).is_some());
+        assert!(surprise(unfenced, &two_holders(), &Sums { lost_unfenced: 1, ..Sums::default() }).is_some());
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Tables for a Markdown page, put between its marks: `<!-- faults:matrix -->` up to `<!-- faults:end -->`.
 //!
 //! A mark names `run` (when, and the sums), `matrix` (a row for each fault, a column for each engine), `breaks` (how long
-//! each documented one takes), `engines` (what each one went through), `mixed` (long runs, added up) or `surprises`.
+//! each documented one takes to happen, and for how long there were two holders), `engines` (what each one went through),
+//! `mixed` (long runs, added up) or `surprises`.
 
 use crate::fault::Fault;
 use crate::outcome::Outcome;
@@ -116,21 +117,27 @@ fn matrix(records: &[Record]) -> String {
 /// How long the runs took that showed a documented break, by fault and break.
 fn breaks(records: &[Record]) -> String {
     let latest = latest(records);
-    let mut text = row(["fault", "break", "cells", "longest run"].map(str::to_owned));
-    text += &row(["---"; 4].map(str::to_owned));
+    let mut text = row(["fault", "break", "cells", "longest run", "longest overlap"].map(str::to_owned));
+    text += &row(["---"; 5].map(str::to_owned));
     for fault in Fault::ALL {
-        let mut by_break: BTreeMap<String, Vec<Option<u64>>> = BTreeMap::new();
+        let mut by_break: BTreeMap<String, Vec<Option<&Record>>> = BTreeMap::new();
         for (subject, _, outcome) in cells().into_iter().filter(|(_, of, _)| *of == fault) {
             let Some(stated) = outcome.documented() else { continue };
             let record = latest.get(&crate::record::cell_name(subject, fault));
-            let shown = record.filter(|record| record.surprise.is_none());
-            by_break.entry(stated.to_string()).or_default().push(shown.map(|record| record.seconds));
+            let shown = record.copied().filter(|record| record.surprise.is_none());
+            by_break.entry(stated.to_string()).or_default().push(shown);
         }
         for (name, runs) in by_break {
-            let longest =
-                runs.iter().flatten().max().map_or("–".to_owned(), |longest| format!("{longest} s"));
-            let count = format!("{} of {}", runs.iter().flatten().count(), runs.len());
-            text += &row([format!("`{fault}`"), name, count, longest]);
+            let shown = || runs.iter().flatten();
+            let longest = shown().map(|record| record.seconds).max();
+            let overlap = shown().map(|record| record.overlap_ms).filter(|ms| *ms > 0).max();
+            text += &row([
+                format!("`{fault}`"),
+                name,
+                format!("{} of {}", shown().count(), runs.len()),
+                longest.map_or("–".to_owned(), |seconds| format!("{seconds} s")),
+                overlap.map_or("–".to_owned(), |ms| format!("{:.2} s", ms as f64 / 1000.0)),
+            ]);
         }
     }
     text
@@ -276,7 +283,7 @@ mod tests {
         serde_json::from_str(&format!(
             "{{\"subject\":{subject:?},\"fault\":{fault:?},\"stated\":\"safe\",\"surprise\":{surprise},\"findings\":[],\"seed\":7,\
              \"strikes\":2,\"holds\":1000,\"lost\":1,\"cancelled\":3,\"checked\":1234567,\"refused\":1,\"unfenced\":9,\
-             \"lost_unfenced\":1,\"waited_ms\":2100,\"seconds\":60,\"date\":\"2023-11-14\",\"commit\":\"abc1234\"}}"
+             \"lost_unfenced\":1,\"overlap_ms\":1234,\"waited_ms\":2100,\"seconds\":60,\"date\":\"2023-11-14\",\"commit\":\"abc1234\"}}"
         ))
         .expect("a record")
     }
@@ -326,7 +333,7 @@ mod tests {
     fn every_break_has_the_time_of_its_longest_run() {
         let breaks =
             breaks(&[record("redis", "clock-turns", None), record("redlock", "clock-back", Some("none"))]);
-        assert!(breaks.contains("| `clock-turns` | two holders | 1 of 10 | 60 s |"), "{breaks}");
-        assert!(breaks.contains("| `clock-back` | dead claims are kept | 0 of 10 | – |"), "{breaks}");
+        assert!(breaks.contains("| `clock-turns` | two holders | 1 of 10 | 60 s | 1.23 s |"), "{breaks}");
+        assert!(breaks.contains("| `clock-back` | dead claims are kept | 0 of 10 | – | – |"), "{breaks}");
     }
 }

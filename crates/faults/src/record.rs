@@ -96,6 +96,9 @@ pub struct Record {
     /// The longest time after a fault until everybody was served again, in milliseconds.
     #[serde(skip_serializing_if = "is_nothing")]
     pub waited_ms: u64,
+    /// For how long two believed at the same time in a lock that only one may hold, at the longest, in milliseconds.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub overlap_ms: u64,
     /// Whether the servers' data was in memory instead of on a disk.
     #[serde(skip_serializing_if = "is_nothing")]
     pub in_memory: bool,
@@ -192,6 +195,7 @@ impl Record {
     pub(crate) fn of(subject: &str, plan: &Plan<'_>, run: &Run) -> Self {
         let counts = judge::Counts::of(&run.history);
         let waited = run.strikes.iter().map(|strike| strike.waited).max().unwrap_or_default();
+        let overlap = run.findings.iter().map(|finding| finding.overlap).max().unwrap_or_default();
         let now = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();
         Self {
             date: now.split('T').next().unwrap_or_default().to_owned(),
@@ -212,6 +216,7 @@ impl Record {
             unfenced: run.sums.unfenced,
             lost_unfenced: run.sums.lost_unfenced,
             waited_ms: waited.as_millis() as u64,
+            overlap_ms: overlap.as_millis() as u64,
             in_memory: is_in_memory(),
             seconds: run.seconds.round() as u64,
         }
