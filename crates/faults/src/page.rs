@@ -277,6 +277,8 @@ fn grouped(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results;
+    use std::path::Path;
 
     fn record(subject: &str, fault: &str, surprise: Option<&str>) -> Record {
         let surprise = surprise.map_or("null".to_owned(), |text| format!("{text:?}"));
@@ -335,5 +337,15 @@ mod tests {
             breaks(&[record("redis", "clock-turns", None), record("redlock", "clock-back", Some("none"))]);
         assert!(breaks.contains("| `clock-turns` | two holders | 1 of 10 | 60 s | 1.23 s |"), "{breaks}");
         assert!(breaks.contains("| `clock-back` | dead claims are kept | 0 of 10 | – | – |"), "{breaks}");
+    }
+
+    #[test]
+    fn the_page_has_the_tables_of_the_results() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        let page = std::fs::read_to_string(docs.join("proof.md")).expect("the page");
+        let records = results::read(&docs.join("faults.jsonl")).expect("the results");
+        let renewed = renew(&page, &records).expect("a page with marks");
+        let stale = page.lines().zip(renewed.lines()).find(|(old, new)| old != new);
+        assert!(page == renewed, "run scripts/faults --page docs/proof.md: {stale:?}");
     }
 }
