@@ -110,6 +110,17 @@ pub(crate) fn stated(subject: &str, fault: Fault) -> Result<Option<Outcome>> {
     parse(cell).ok_or_else(|| Error::new(format!("the row {subject:?} has a bad cell {cell:?}")))
 }
 
+/// What is stated for an engine that somebody else has started, whose default style has the row of the engine's name. What must
+/// break on servers of our own need not break there; of an engine that the table does not know, everything is expected.
+pub(crate) fn stated_elsewhere(engine: &str, style: &str, fault: Fault) -> Outcome {
+    let of_style = stated(&format!("{engine}:{style}"), fault);
+    match of_style.or_else(|_| stated(engine, fault)).ok().flatten() {
+        Some(Outcome::KnownBreak(known)) => Outcome::MayBreak(known),
+        Some(outcome) => outcome,
+        None => Outcome::Safe,
+    }
+}
+
 fn lines() -> impl Iterator<Item = &'static str> {
     TABLE.lines().filter(|line| !line.starts_with('#') && !line.is_empty())
 }
@@ -156,6 +167,16 @@ mod tests {
         assert_eq!(rows().count(), SUBJECTS.len());
         assert_eq!(columns().len(), Fault::ALL.len());
         assert!(rows().all(|(_, cells)| cells.len() == Fault::ALL.len()));
+    }
+
+    #[test]
+    fn an_engine_elsewhere_has_the_outcome_of_its_style() {
+        let may = Outcome::MayBreak(Break::Overlap);
+        assert_eq!(stated_elsewhere("postgres", "session", Fault::HalfOpenClients), may);
+        assert_eq!(stated_elsewhere("postgres", "queue", Fault::HalfOpenClients), Outcome::Safe);
+        let waits = Outcome::SafeWaits(Duration::from_secs(15));
+        assert_eq!(stated_elsewhere("redis", "plain", Fault::ClientFiles), waits);
+        assert_eq!(stated_elsewhere("stone-tablets", "queue", Fault::HalfOpenClients), Outcome::Safe);
     }
 
     #[test]

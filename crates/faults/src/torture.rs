@@ -3,7 +3,7 @@
 use crate::cell::{self, Plan, Run};
 use crate::fault::{Fault, OF_CLIENTS, OF_NETWORKS};
 use crate::network::Network;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, stated_elsewhere};
 use crate::record::{Record, TTL};
 use crate::shim::Shim;
 use crate::{Error, Result};
@@ -26,8 +26,10 @@ pub struct Torture {
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Verdict {
-    /// Whether every promise held.
+    /// Whether every promise held, but for what is documented.
     pub held: bool,
+    /// The documented break that happened, if any: the engine's page says what to do about it.
+    pub known: Option<String>,
     /// What held or did not, in words.
     pub words: String,
     /// The figures.
@@ -145,7 +147,7 @@ impl Prepared {
             servers: None,
             fault,
             mixture: Vec::new(),
-            outcome: Outcome::Safe,
+            outcome: stated_elsewhere(self.abilities.engine, self.abilities.style, fault),
             seed: torture.seed,
             rounds: torture.rounds,
             time: None,
@@ -153,7 +155,7 @@ impl Prepared {
         };
         let run = cell::run(&plan)?;
         let record = Record::of(&format!("{}:{}", self.abilities.engine, self.abilities.style), &plan, &run);
-        Ok(Verdict { held: record.surprise.is_none(), words: words(fault, &run, &record), record })
+        Ok(Verdict::of(plan.outcome, &run, record))
     }
 }
 
@@ -178,36 +180,82 @@ fn deed(fault: Fault) -> &'static str {
     }
 }
 
-fn words(fault: Fault, run: &Run, record: &Record) -> String {
-    let deed = deed(fault);
-    let Some(surprise) = &record.surprise else {
-        let told = if record.lost > 0 {
-            format!(
-                "{} holds were lost, and no holder still believed in one when the next began",
-                record.lost
-            )
-        } else {
-            "no hold was lost".to_owned()
+impl Verdict {
+    fn of(stated: Outcome, run: &Run, record: Record) -> Self {
+        let documented =
+            stated.documented().filter(|_| record.surprise.is_none() && !run.findings.is_empty());
+        let known = documented.map(|documented| documented.to_string());
+        let deed = deed(record.fault);
+        let words = match (&record.surprise, &known) {
+            (Some(surprise), _) => {
+                format!("{deed}: DID NOT HOLD ({} findings): {surprise}", run.findings.len())
+            }
+            (None, Some(known)) => format!(
+                "{deed}: known: {known}, for {:.1} s at the longest in {} holds; see the engine's page",
+                record.overlap_ms as f64 / 1000.0,
+                record.holds
+            ),
+            (None, None) => format!("{deed}: {}", what_held(&record)),
         };
-        return format!(
-            "{deed}: never two holders in {} holds; {told}; tokens only grew; everybody was served again within {:.1} s; \
-             nothing was left behind",
-            record.holds,
-            record.waited_ms as f64 / 1000.0
-        );
+        Self { held: record.surprise.is_none(), known, words, record }
+    }
+}
+
+fn what_held(record: &Record) -> String {
+    let told = if record.lost > 0 {
+        format!("{} holds were lost, and no holder still believed in one when the next began", record.lost)
+    } else {
+        "no hold was lost".to_owned()
     };
-    format!("{deed}: DID NOT HOLD ({} findings): {surprise}", run.findings.len())
+    format!(
+        "never two holders in {} holds; {told}; tokens only grew; everybody was served again within {:.1} s; nothing was left \
+         behind",
+        record.holds,
+        record.waited_ms as f64 / 1000.0
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::judge;
+    use crate::resource::Sums;
+    use lockkeeper_conformance::history::Recorder;
 
     #[test]
     fn every_fault_is_told_in_words() {
         for fault in Torture::faults() {
             assert_ne!(deed(fault), "a fault struck", "{fault}");
         }
+    }
+
+    /// What is said of a fault after which there were two holders.
+    fn verdict(stated: Outcome) -> Verdict {
+        let recorder = Recorder::new();
+        for client in [1, 2] {
+            let claim = recorder.claim(client, 0, client.into());
+            claim.invokes(0, 1, 1);
+            claim.is_granted(1_000_000_000, client.into(), 2_500_000_000);
+        }
+        let history = recorder.history();
+        let findings = judge::broken(&history);
+        let surprise = judge::surprise(stated, &findings, &Sums::default());
+        let record =
+            Record { fault: Fault::HalfOpenClients, surprise, overlap_ms: 1500, ..Record::default() };
+        let sums = Sums::default();
+        Verdict::of(stated, &Run { history, strikes: Vec::new(), findings, sums, seconds: 1.0 }, record)
+    }
+
+    #[test]
+    fn a_documented_break_is_said_to_be_known() {
+        let known = verdict(stated_elsewhere("postgres", "session", Fault::HalfOpenClients));
+        assert!(known.held && known.known.is_some(), "{}", known.words);
+        assert!(
+            known.words.contains("known: two holders, for 1.5 s")
+                && known.words.ends_with("the engine's page")
+        );
+        let broken = verdict(stated_elsewhere("postgres", "queue", Fault::HalfOpenClients));
+        assert!(!broken.held && broken.known.is_none() && broken.words.contains("DID NOT HOLD"));
     }
 
     #[test]

@@ -20,7 +20,7 @@ a C compiler, cc); cancels gives up waits; cut, cut-requests, cut-replies, delay
 and half-open-clients strike the network, by a proxy on this machine.
 
 Exit status:
-  0   every promise held
+  0   every promise held, but for what the engine's page says
   1   one did not
   64  wrong usage, or a fault that cannot be let loose on this engine
   69  the engine is not reachable";
@@ -78,7 +78,11 @@ impl Torture {
         let mut faults = Vec::new();
         for fault in &prepared.faults {
             let verdict = prepared.run(*fault).map_err(failed)?;
-            let sign = if verdict.held { "held  " } else { "BROKEN" };
+            let sign = match (verdict.held, &verdict.known) {
+                (true, None) => "held  ",
+                (true, Some(_)) => "known ",
+                (false, _) => "BROKEN",
+            };
             faults.push(verdict);
             let words = &faults[faults.len() - 1].words;
             if self.say(&format!("{sign} {fault}: {words}\n"))? == Reader::Gone {
@@ -116,10 +120,11 @@ fn introduction(engine: &str, style: &str, ttl: Duration, seed: u64, prepared: &
 fn conclusion(faults: &[Verdict]) -> String {
     let sum = |of: fn(&Verdict) -> u64| faults.iter().map(of).sum::<u64>();
     let broken = faults.iter().filter(|verdict| !verdict.held).count();
-    let held = if broken == 0 {
-        "Every promise held".to_owned()
-    } else {
-        format!("{broken} faults broke a promise")
+    let known = faults.iter().filter(|verdict| verdict.known.is_some()).count();
+    let held = match (broken, known) {
+        (0, 0) => "Every promise held".to_owned(),
+        (0, _) => "Every promise held, but for what the engine's page says".to_owned(),
+        _ => format!("{broken} faults broke a promise"),
     };
     format!(
         "{held}: {} strikes during {} holds. Of {} updates without a check of tokens {} were lost{}.\n",
