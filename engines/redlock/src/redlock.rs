@@ -16,9 +16,10 @@ use lockkeeper_redis::parts::{
 };
 use rand::RngExt as _;
 use redis::{RedisError, RedisResult, Value};
+use std::collections::HashMap;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long a node remembers the last number of an idle lock: the nodes' clocks must not differ by more.
@@ -42,6 +43,8 @@ pub(crate) struct Inner {
     pub(crate) pollers: Pollers,
     holder: HolderText,
     attempts: AtomicU64,
+    /// Claims that too few nodes have, and when the last of these has forgotten them.
+    too_few: Mutex<HashMap<ClaimId, Moment>>,
 }
 
 pub(crate) fn milliseconds(ttl: Duration) -> u64 {
@@ -130,7 +133,21 @@ impl Inner {
             pollers: Pollers::default(),
             holder: HolderText::default(),
             attempts: AtomicU64::new(0),
+            too_few: Mutex::default(),
         }
+    }
+
+    /// Some nodes, too few, still have these claims. They keep them to the end of their time: a holder may go by the deadline
+    /// that it was given before, and the nodes that have restarted since cannot know of it.
+    fn leave_to_expire<'a>(&self, renewals: impl Iterator<Item = &'a Renewal>) {
+        let now = Clock::Boot.now();
+        let mut too_few = self.too_few.lock().unwrap_or_else(PoisonError::into_inner);
+        too_few.retain(|_, forgotten| *forgotten > now);
+        too_few.extend(renewals.map(|renewal| (renewal.claim.id, now.plus(renewal.ttl))));
+    }
+
+    fn is_left_to_expire(&self, id: ClaimId) -> bool {
+        self.too_few.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&id)
     }
 
     /// Receives a message of the channel: `<claim id> <lock>`. If the claim has given up waiting, the next one is woken.
@@ -398,6 +415,7 @@ impl Race for RedLock {
         }
         // Too few have it, though a majority has replied: it is as good as lost, and saying so early is safe.
         let dead = renewals.iter().zip(&round.kept).filter(|(_, count)| **count < needed);
+        self.0.leave_to_expire(dead.clone().filter(|(_, count)| **count > 0).map(|(renewal, _)| renewal));
         let dead = dead.map(|(renewal, _)| renewal.claim.id).collect();
         let asked = renewals.iter().zip(&round.asked).filter(|(_, is_asked)| **is_asked);
         let asked = asked.map(|(renewal, _)| renewal.claim.id).collect();
@@ -406,6 +424,9 @@ impl Race for RedLock {
     }
 
     async fn leave(&self, claim: &Claim) -> Result<Left> {
+        if self.0.is_left_to_expire(claim.id) {
+            return Ok(Left::NotThere);
+        }
         let (inner, step) = (Arc::clone(&self.0), leaving(claim, 0));
         in_background("free the lock", async move { inner.leave(step).await }).await
     }

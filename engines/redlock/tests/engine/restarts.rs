@@ -3,7 +3,7 @@
 use crate::common::{direct, keeper, soon};
 use lockkeeper_core::{Keeper, State};
 use lockkeeper_testkit::Redis;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const TTL: Duration = Duration::from_secs(3);
 
@@ -67,6 +67,37 @@ async fn what_a_majority_has_lost_is_not_regained() {
     soon("the hold is lost", guard.lost()).await;
     assert_eq!(guard.state(), State::Lost);
     let next = soon("another one gets it", keeper.mutex("gone").lock()).await.unwrap();
+    next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_too_few_nodes_have_blocks_others_until_the_deadline_that_was_given() {
+    let nodes = Redis::start_many(5);
+    let (ours, other) = (keeper(&nodes, TTL, "").await.unwrap(), keeper(&nodes, TTL, "").await.unwrap());
+    let mut busy = Vec::new();
+    for node in &nodes[..2] {
+        busy.push(direct(node).await);
+    }
+    for node in &mut busy {
+        let _: () = redis::cmd("SET").arg("few").arg("of another client").query_async(node).await.unwrap();
+    }
+    // The three other nodes have it, and one of them restarts without its data.
+    let guard = soon("three are enough", ours.mutex("few").lock()).await.unwrap();
+    soon("all three have it", async { while claim(&nodes[4], "few").await.is_none() {} }).await;
+    let promised = Instant::now() + guard.valid_for();
+    nodes[4].kill();
+    for node in &mut busy {
+        let _: () = redis::cmd("DEL").arg("few").query_async(node).await.unwrap();
+    }
+    let lost = async {
+        soon("the hold is lost", guard.lost()).await;
+        Instant::now()
+    };
+    let next =
+        async { (soon("another one gets it", other.mutex("few").lock()).await.unwrap(), Instant::now()) };
+    let (lost, (next, granted)) = tokio::join!(lost, next);
+    assert!(lost < promised, "it is lost as soon as a majority does not have it");
+    assert!(granted >= promised, "granted {:?} before the deadline", promised - granted);
     next.release().await.unwrap();
 }
 
