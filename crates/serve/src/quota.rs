@@ -31,7 +31,7 @@ impl Kind {
             Self::Session => (limits.sessions, limits.sessions_per_token),
             Self::Hold => (limits.holds, limits.holds_per_token),
             Self::Waiter => (limits.waiters, limits.waiters_per_token),
-            Self::Stream => (limits.streams, limits.streams),
+            Self::Stream => (limits.streams, limits.streams_per_token),
         }
     }
 }

@@ -22,6 +22,8 @@ pub struct Limits {
     pub waiters_per_token: usize,
     /// Open event streams in all.
     pub streams: usize,
+    /// Open event streams of one token.
+    pub streams_per_token: usize,
     /// Connections in all; further ones wait to be accepted.
     pub connections: usize,
     /// Bytes of a request's body.
@@ -46,6 +48,7 @@ impl Default for Limits {
             waiters: 20_000,
             waiters_per_token: 20_000,
             streams: 1_000,
+            streams_per_token: 500,
             connections: 25_000,
             body_bytes: 64 * 1024,
             names: 64,

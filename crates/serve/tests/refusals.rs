@@ -348,6 +348,28 @@ async fn waits_and_streams_beyond_the_limit_are_refused() {
     drop(served.stream("/v1/events").await);
 }
 
+#[tokio::test]
+async fn one_token_leaves_event_streams_to_the_others() {
+    let (_directory, known, given) = tokens(&[("a", "look *"), ("b", "look *")]);
+    let mut settings = Settings::default();
+    settings.tokens = Some(known);
+    let limits = settings.limits.clone();
+    assert!(2 * limits.streams_per_token <= limits.streams, "{limits:?}");
+    let served = Served::with(settings);
+    let (greedy, other) = (served.as_caller(&given[0]), served.as_caller(&given[1]));
+    let mut open = Vec::new();
+    for _ in 0..limits.streams_per_token {
+        open.push(greedy.stream("/v1/events").await);
+    }
+    // One that is not refused goes on.
+    let refused = tokio::time::timeout(LIMIT, greedy.get("/v1/events")).await.expect("it is refused");
+    assert_eq!((refused.status, refused.code()), (429, "too_many_streams"));
+    assert!(refused.text_of("detail").contains("this token has"), "{refused:?}");
+    drop(other.stream("/v1/events").await);
+    open.pop();
+    drop(greedy.stream("/v1/events").await);
+}
+
 async fn listening(mut settings: Settings) -> (Served, String) {
     settings.limits.request_time = Duration::from_millis(300);
     let served = Served::with(settings);

@@ -80,6 +80,10 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", default_value_t = Limits::default().waiters, help_heading = "Limits")]
     max_waiters: usize,
 
+    /// Event streams at a time, in all and of one token
+    #[arg(long, value_name = "N", default_value_t = Limits::default().streams, help_heading = "Limits")]
+    max_streams: usize,
+
     /// Share of these limits that one token may use, in percent
     #[arg(
         long,
@@ -187,6 +191,7 @@ impl Serve {
         (limits.sessions, limits.sessions_per_token) = (self.max_sessions, share(self.max_sessions));
         (limits.holds, limits.holds_per_token) = (self.max_holds, share(self.max_holds));
         (limits.waiters, limits.waiters_per_token) = (self.max_waiters, share(self.max_waiters));
+        (limits.streams, limits.streams_per_token) = (self.max_streams, share(self.max_streams));
         limits.wait = self.max_wait;
         limits
     }
