@@ -1,4 +1,4 @@
-// Requests to the server: the token of this tab, JSON, and the stream of events.
+// Requests to the server: the tokens of this tab, JSON, and the stream of events.
 
 const base = new URL('.', location.href.split('#')[0]);
 let askForToken = async () => {};
@@ -10,10 +10,7 @@ export function setToken(token) {
   sessionStorage.setItem('token', token);
 }
 
-function headers() {
-  const token = sessionStorage.getItem('token');
-  return token ? { authorization: `Bearer ${token}` } : {};
-}
+const headers = (token) => (token ? { authorization: `Bearer ${token}` } : {});
 
 export class Refused extends Error {
   constructor(problem) {
@@ -23,19 +20,38 @@ export class Refused extends Error {
   }
 }
 
+const problemOf = (reply) => reply.json().catch(() => ({ status: reply.status }));
+
 async function send(path, options = {}) {
   for (;;) {
-    const reply = await fetch(new URL(path, base), { ...options, headers: headers() });
+    const reply = await fetch(new URL(path, base), { ...options, headers: headers(sessionStorage.getItem('token')) });
     if (reply.ok) return reply;
-    const problem = await reply.json().catch(() => ({ status: reply.status }));
+    const problem = await problemOf(reply);
     if (reply.status !== 401) throw new Refused(problem);
     await askForToken(problem.code === 'bad_token' ? problem.detail : '');
   }
 }
 
 export const get = async (path) => (await send(path)).json();
-export const remove = (path) => send(path, { method: 'DELETE' });
 export const lockPath = (name) => `v1/locks/${name.split('/').map(encodeURIComponent).join('/')}`;
+
+// Evicts with this token, or else with that of the last eviction that needed one, or else with the page's. One that may evict is
+// kept for this tab.
+export async function evictClaim(lock, claim, given) {
+  const path = `${lockPath(lock)}/claims/${encodeURIComponent(claim)}`;
+  const token = given || sessionStorage.getItem('evict-token');
+  if (!token) return send(path, { method: 'DELETE' });
+  const reply = await fetch(new URL(path, base), { method: 'DELETE', headers: headers(token) });
+  if (!reply.ok) {
+    const refused = new Refused(await problemOf(reply));
+    if (lacksRight(refused)) sessionStorage.removeItem('evict-token');
+    throw refused;
+  }
+  sessionStorage.setItem('evict-token', token);
+}
+
+// Whether another token could do what this one was refused.
+export const lacksRight = (problem) => ['forbidden', 'no_token', 'bad_token'].includes(problem.code);
 
 // Calls `happened(event, data)` for every event, and `state(text)` when the connection comes and goes. Never ends.
 export async function listen(happened, state) {

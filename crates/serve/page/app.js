@@ -1,6 +1,6 @@
 // The page: fetches what the engine has whenever something happens, and draws the view that the address names.
 
-import { get, listen, lockPath, onTokenNeeded, remove, setToken } from './api.js';
+import { evictClaim, get, lacksRight, listen, lockPath, onTokenNeeded, setToken } from './api.js';
 import { duration, element, who } from './dom.js';
 import { graph } from './graph.js';
 import { lock } from './lock.js';
@@ -155,7 +155,9 @@ async function refresh() {
 function evict(name, claim) {
   const dialog = document.getElementById('evict-dialog');
   const error = document.getElementById('evict-error');
+  const [ask, given] = [document.getElementById('evict-ask'), document.getElementById('evict-token')];
   error.textContent = '';
+  ask.hidden = true;
   document.getElementById('evict-facts').replaceChildren(
     ...[
       ['Lock', name],
@@ -167,13 +169,17 @@ function evict(name, claim) {
   document.getElementById('evict-yes').onclick = async (event) => {
     event.preventDefault();
     try {
-      await remove(`${lockPath(name)}/claims/${encodeURIComponent(claim.id)}`);
+      await evictClaim(name, claim.id, given.value.trim());
       dialog.close();
       refresh();
     } catch (problem) {
       error.textContent = problem.message;
+      if (!lacksRight(problem)) return;
+      ask.hidden = false;
+      given.focus();
     }
   };
+  document.getElementById('evict-no').onclick = () => dialog.close();
   dialog.showModal();
 }
 
@@ -197,6 +203,7 @@ listen((event, what) => {
 }, state);
 // The claim that was asked about may have gone meanwhile, and its button with it.
 document.getElementById('evict-dialog').addEventListener('close', () => {
+  document.getElementById('evict-token').value = '';
   if (document.activeElement === document.body) main.focus({ preventScroll: true });
 });
 addEventListener('hashchange', () => {

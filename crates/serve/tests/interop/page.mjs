@@ -261,12 +261,17 @@ try {
   assert.ok(letters >= 12, `the picture is readable: its letters are ${letters} px high`);
   assert.equal(await unnamed(), 0);
 
-  // With tokens: asked for once, and evict is refused without the right.
-  const made = String(execFileSync(program, ['serve', '--new-token', 'looker']));
-  const token = /token: (\S+)/.exec(made)[1];
-  writeFileSync(join(place, 'tokens'), /file: (.*)/.exec(made)[1]);
+  // With tokens: asked for once, and evict is refused without the right, until a token that has it is given.
+  const [looker, ops] = ['looker', 'ops'].map((name) => {
+    const made = String(execFileSync(program, ['serve', '--new-token', name]));
+    return { token: /token: (\S+)/.exec(made)[1], line: /file: (.*)/.exec(made)[1] };
+  });
+  writeFileSync(join(place, 'tokens'), `${looker.line}\n${ops.line.replace('look,hold', 'look,hold,evict')}\n`);
   const closed = await serve('--tokens', join(place, 'tokens'));
+  const token = looker.token;
   const guarded = await open(closed);
+  const addresses = [];
+  guarded.on('request', (request) => addresses.push(request.url()));
   await guarded.getByRole('textbox', { name: 'Token' }).fill(token);
   await guarded.getByRole('button', { name: 'Use it' }).click();
   await guarded.getByRole('link', { name: 'prices' }).click();
@@ -276,6 +281,24 @@ try {
     .click();
   await guarded.getByRole('button', { name: 'Evict', exact: true }).click();
   await guarded.getByRole('alert').getByText("has not the right 'evict'").waitFor();
+  const other = guarded.getByLabel('Token with the right evict');
+  assert.ok(await focused(other), 'the question goes on with the token');
+  await other.fill('lk_wrong');
+  await guarded.keyboard.press('Enter');
+  await guarded.getByRole('alert').getByText('not known').waitFor();
+  await other.fill(ops.token);
+  await guarded.keyboard.press('Enter');
+  await guarded.getByRole('heading', { name: 'Evict this claim?' }).waitFor({ state: 'hidden' });
+  await guarded.locator('tr[data-claim]').nth(2).waitFor({ state: 'detached' });
+  assert.equal(await guarded.locator('tr[data-claim]').count(), 2);
+  // It is for this tab, is asked for once, and the page goes on with its own token.
+  await guarded.getByRole('button', { name: /Evict the claim/ }).first().click();
+  assert.ok(!(await other.isVisible()));
+  await guarded.getByRole('button', { name: 'Evict', exact: true }).click();
+  await guarded.locator('tr[data-claim]').nth(1).waitFor({ state: 'detached' });
+  assert.equal(await guarded.evaluate(() => sessionStorage.getItem('token')), token);
+  assert.equal(await guarded.evaluate(() => localStorage.length + document.cookie.length), 0);
+  assert.ok(addresses.length > 0 && ![...addresses, guarded.url()].some((address) => address.includes(ops.token)));
 
   assert.deepEqual(problems, [], 'errors in the console');
   console.log('the page: ok');
