@@ -10,7 +10,7 @@ import { update } from './update.js';
 const main = document.getElementById('main');
 const shown = document.getElementById('view');
 const notices = document.getElementById('notices');
-const data = { locks: { locks: [], deadlocks: [] }, ttl: 0, server: null, rates: [] };
+const data = { locks: { locks: [], more: false, deadlocks: [] }, ttl: 0, server: null, rates: [] };
 let prefix = '';
 let loading = false;
 let again = false;

@@ -23,6 +23,9 @@ function condition(lock, data) {
   return ['', ''];
 }
 
+const inUse = (count, more) =>
+  more ? `the first ${count.toLocaleString('en')} of more` : `${count.toLocaleString('en')} in use`;
+
 export function locks(data, prefix, search) {
   const shown = data.locks.locks.filter((lock) => lock.name.startsWith(prefix));
   const cell = (label, ...children) => element('td', { 'data-label': label }, ...children);
@@ -71,7 +74,7 @@ export function locks(data, prefix, search) {
       { class: 'bar' },
       element('label', { for: 'prefix' }, 'Name'),
       input,
-      element('span', { class: 'soft', role: 'status' }, `${shown.length} in use`),
+      element('span', { class: 'soft', role: 'status' }, inUse(shown.length, data.locks.more)),
     ),
     shown.length === 0
       ? element(

@@ -5,7 +5,7 @@ mod support;
 use axum::http::Method;
 use lockkeeper_conformance::faulty::Faulty;
 use lockkeeper_core::engine::Memory;
-use lockkeeper_serve::{Settings, Tokens, prometheus};
+use lockkeeper_serve::{Settings, Tokens, openapi, prometheus};
 use serde_json::{Value, json};
 use std::time::Duration;
 use support::{Served, tokens, until};
@@ -34,6 +34,31 @@ async fn the_events_of_a_hold_are_what_becomes_of_it() {
     assert_eq!(served.delete(&format!("/v1/holds/{hold}")).await.status, 204);
     events.until("event: released\n").await;
     events.rest().await;
+}
+
+#[tokio::test]
+async fn a_list_that_is_cut_says_so() {
+    let served = Served::new();
+    let session = served.session("60s").await;
+    for hold in 0..16 {
+        let names: Vec<String> = (0..63).map(|at| format!("{hold}/{at}")).collect();
+        let held = served.post("/v1/holds", json!({"session": session, "names": names})).await;
+        assert_eq!(held.status, 201, "{held:?}");
+    }
+    for (query, count, more) in [
+        ("", 1000, true),
+        ("?limit=1007", 1007, true),
+        ("?limit=1008", 1008, false),
+        ("?limit=63&prefix=7/", 63, false),
+        ("?limit=62&prefix=7/", 62, true),
+    ] {
+        let listed = served.get(&format!("/v1/locks{query}")).await;
+        let found = listed.body["locks"].as_array().unwrap().len();
+        assert_eq!((found, listed.body["more"].as_bool()), (count, Some(more)), "{query}");
+    }
+    let document: Value = serde_json::from_str(&openapi()).unwrap();
+    let required = &document["components"]["schemas"]["Locks"]["required"];
+    assert!(required.as_array().unwrap().contains(&json!("more")), "{required}");
 }
 
 #[tokio::test]

@@ -86,6 +86,8 @@ pub(crate) struct Wait {
 pub(crate) struct Locks {
     /// Sorted by name.
     pub(crate) locks: Vec<Lock>,
+    /// Whether there are more than `limit`: these are the first of them.
+    pub(crate) more: bool,
     /// The circles of processes that wait for each other.
     pub(crate) deadlocks: Vec<Vec<Wait>>,
 }
@@ -164,16 +166,22 @@ pub(crate) struct Which {
     limit: Option<usize>,
 }
 
-/// The locks in use that a caller may see, with names that begin so, sorted.
-async fn seen(app: &App, caller: &Caller, prefix: &str, limit: usize) -> Result<Vec<LockView>, Problem> {
+/// The locks in use that a caller may see, with names that begin so, sorted, and whether there are more.
+async fn seen(
+    app: &App,
+    caller: &Caller,
+    prefix: &str,
+    limit: usize,
+) -> Result<(Vec<LockView>, bool), Problem> {
     let mut locks = Vec::new();
     for prefix in caller.seen_within(prefix) {
-        locks.extend(app.keeper.inspect_at_most(&prefix, limit).await?);
+        locks.extend(app.keeper.inspect_at_most(&prefix, limit + 1).await?);
     }
     locks.sort_by(|one, other| one.name.cmp(&other.name));
     locks.dedup_by(|one, other| one.name == other.name);
+    let more = locks.len() > limit;
     locks.truncate(limit);
-    Ok(locks)
+    Ok((locks, more))
 }
 
 /// The locks in use, with holders and waiters in order.
@@ -197,10 +205,11 @@ pub(crate) async fn list(
     if !(1..=MOST).contains(&limit) {
         return Err(Problem::invalid(format!("a limit of {limit} is not possible: give 1 to {MOST}")));
     }
-    let locks = seen(&app, &caller, &which.prefix, limit).await?;
+    let (locks, more) = seen(&app, &caller, &which.prefix, limit).await?;
     let uncertain = app.uncertain_claims();
     Ok(Json(Locks {
         deadlocks: circles(&locks),
+        more,
         locks: locks.iter().map(|lock| Lock::of(&app, lock, &uncertain)).collect(),
     }))
 }
@@ -228,7 +237,7 @@ pub(crate) async fn show(
     let lock = app.keeper.look(&name).await?.unwrap_or_else(|| LockView::new(name.clone(), Vec::new()));
     // They take a look at all locks, and nobody is stuck where nobody waits.
     let all = match lock.waiters().next() {
-        Some(_) => seen(&app, &caller, "", MOST).await?,
+        Some(_) => seen(&app, &caller, "", MOST).await?.0,
         None => Vec::new(),
     };
     let mut deadlocks = circles(&all);

@@ -300,6 +300,18 @@ try {
   assert.equal(await guarded.evaluate(() => localStorage.length + document.cookie.length), 0);
   assert.ok(addresses.length > 0 && ![...addresses, guarded.url()].some((address) => address.includes(ops.token)));
 
+  // A list that is cut says so.
+  const thousand = await locks.session('many', 'host', 1);
+  for (let at = 0; at < 16; at++) {
+    const names = Array.from({ length: 64 }, (_, lock) => `many/${at}/${lock}`);
+    assert.equal((await locks.hold(thousand, names[0], { names })).status, 201);
+  }
+  await guarded.getByRole('link', { name: 'Locks', exact: true }).click();
+  await guarded.getByText('the first 1,000 of more', { exact: true }).waitFor();
+  await guarded.getByLabel('Name').fill('many/1/');
+  await guarded.getByText('64 in use', { exact: true }).waitFor();
+  await fetch(`${url}/v1/sessions/${thousand}`, { method: 'DELETE' });
+
   assert.deepEqual(problems, [], 'errors in the console');
   console.log('the page: ok');
 } finally {
