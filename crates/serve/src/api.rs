@@ -88,7 +88,7 @@ async fn log(request: axum::extract::Request, next: axum::middleware::Next) -> a
         locks::list, locks::show, locks::evict,
         server::show, server::healthz, server::readyz, server::metrics,
     ),
-    components(schemas(Problem)),
+    components(schemas(Problem, events::Change)),
     modifiers(&Common),
 )]
 struct Document;

@@ -8,7 +8,13 @@ use lockkeeper_core::engine::Memory;
 use lockkeeper_serve::{Settings, Tokens, openapi, prometheus};
 use serde_json::{Value, json};
 use std::time::Duration;
-use support::{Served, tokens, until};
+use support::{Served, Stream, tokens, until};
+
+/// The data of the event whose name has just come.
+async fn change(events: &mut Stream) -> Value {
+    events.until("data: ").await;
+    serde_json::from_str(&events.until("\n").await).unwrap()
+}
 
 #[tokio::test]
 async fn the_events_of_a_hold_are_what_becomes_of_it() {
@@ -18,15 +24,32 @@ async fn the_events_of_a_hold_are_what_becomes_of_it() {
     let hold = served.hold(&session, "a").await;
     let mut events = served.stream(&format!("/v1/holds/{hold}/events")).await;
     events.until("event: held\n").await;
+    let first = change(&mut events).await;
     engine.cut(true);
     let between = events.until("event: uncertain\n").await;
     assert!(!between.contains("event: lost"), "{between}");
+    let uncertain = change(&mut events).await;
     engine.cut(false);
     events.until("event: held\n").await;
+    let again = change(&mut events).await;
+    // Each has a deadline, which begins where the wait of the stream ends.
+    let ttl = served.keeper.ttl().as_millis() as u64;
+    for (held, state) in [(&first, "held"), (&uncertain, "uncertain"), (&again, "held")] {
+        assert_eq!(held["state"], state);
+        let valid_for = held["valid_for_ms"].as_u64().unwrap();
+        assert!((1..ttl).contains(&valid_for), "{held}");
+    }
+    let waited = [first, uncertain, again].map(|held| held["waited_ms"].as_u64().unwrap());
+    assert!(waited.is_sorted() && waited[1] > 0, "{waited:?}");
     let claim = served.keeper.look("a").await.unwrap().unwrap().claims[0].id.clone();
     assert_eq!(served.delete(&format!("/v1/locks/a/claims/{claim}")).await.status, 204);
     events.until("event: lost\n").await;
-    assert!(events.rest().await.contains("\"reason\":\"gone\""), "it is the last event");
+    let lost = change(&mut events).await;
+    assert_eq!((&lost["reason"], &lost["valid_for_ms"]), (&json!("gone"), &json!(0)), "{lost}");
+    assert_eq!(events.rest().await.trim(), "", "it is the last event");
+    let document: Value = serde_json::from_str(&openapi()).unwrap();
+    let described = &document["components"]["schemas"]["Change"]["properties"];
+    assert!(described["valid_for_ms"].is_object() && described["waited_ms"].is_object(), "{described}");
 
     let hold = served.hold(&session, "b").await;
     let mut events = served.stream(&format!("/v1/holds/{hold}/events")).await;

@@ -1,5 +1,6 @@
 //! Server-sent events: of one hold, and of all locks.
 
+use crate::api::time::milliseconds;
 use crate::app::App;
 use crate::error::Problem;
 use crate::extract::{Arrived, Client, InPath, InQuery, Viewer};
@@ -31,7 +32,12 @@ pub(crate) struct Change {
     /// The hold.
     hold: String,
     /// `held`, `uncertain`, `lost` or `released`.
+    #[schema(example = "held")]
     state: &'static str,
+    /// How long it may be trusted, counted from the moment the client sent the request plus 99 % of `waited_ms`.
+    valid_for_ms: u64,
+    /// How long after the arrival of the request this was written.
+    waited_ms: u64,
     /// Why it was lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
@@ -42,8 +48,11 @@ fn event(name: &str, data: &impl Serialize) -> Result<Event, Infallible> {
 }
 
 impl Change {
-    fn of(held: &Held) -> Self {
-        let (state, reason) = match held.trust().0 {
+    /// The hold as it is now. What was waited is read before the deadline: time between the two makes the client's come early.
+    fn of(held: &Held, arrived: Moment) -> Self {
+        let waited = CLOCK.now().since(arrived);
+        let (trust, valid_for) = held.trust();
+        let (state, reason) = match trust {
             Trust::Held => ("held", None),
             Trust::Uncertain => ("uncertain", None),
             Trust::Lost => match held.problem() {
@@ -51,7 +60,13 @@ impl Change {
                 problem => ("lost", Some(problem.reason.unwrap_or("lost"))),
             },
         };
-        Self { hold: held.id.clone(), state, reason }
+        Self {
+            hold: held.id.clone(),
+            state,
+            valid_for_ms: milliseconds(valid_for),
+            waited_ms: milliseconds(waited),
+            reason,
+        }
     }
 
     fn is_last(&self) -> bool {
@@ -61,6 +76,7 @@ impl Change {
 
 struct Watching {
     held: Arc<Held>,
+    arrived: Moment,
     before: Option<&'static str>,
     checked: Moment,
     app: App,
@@ -78,7 +94,7 @@ fn comment(text: &str) -> Result<Event, Infallible> {
     get, path = "/v1/holds/{hold}/events", tag = "holds", security((), ("token" = [])),
     params(("hold" = String, Path, description = "The hold")),
     responses(
-        (status = 200, description = "Events until it is lost or released", body = String, content_type = "text/event-stream"),
+        (status = 200, description = "Events until it is lost or released; the data of each is a `Change`", body = String, content_type = "text/event-stream"),
         (status = 401, description = "`no_token`, `bad_token`"),
         (status = 403, description = "`forbidden`, `bad_host`, `bad_origin`"),
         (status = 404, description = "`unknown_hold`"),
@@ -95,11 +111,11 @@ pub(crate) async fn of_hold(
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
     let held = app.hold(&caller, &hold, arrived)?;
     let _counted = app.count(Kind::Stream, &caller.name)?;
-    let watching = Watching { held, before: None, checked: CLOCK.now(), app, headers, _counted };
+    let watching = Watching { held, arrived, before: None, checked: CLOCK.now(), app, headers, _counted };
     let changes = stream::unfold(Some(watching), |watching| async move {
         let mut watching = watching?;
         let change = loop {
-            let change = Change::of(&watching.held);
+            let change = Change::of(&watching.held, watching.arrived);
             if watching.before != Some(change.state) {
                 break change;
             }
