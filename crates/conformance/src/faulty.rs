@@ -25,6 +25,7 @@ pub struct Faulty {
     acquires: AtomicUsize,
     renewals: AtomicUsize,
     releases: AtomicUsize,
+    inspections: AtomicUsize,
 }
 
 impl Faulty {
@@ -42,6 +43,7 @@ impl Faulty {
             acquires: 0.into(),
             renewals: 0.into(),
             releases: 0.into(),
+            inspections: 0.into(),
         })
     }
 
@@ -85,6 +87,11 @@ impl Faulty {
     /// How many acquires, renewals and releases have reached the engine.
     pub fn calls(&self) -> (usize, usize, usize) {
         (self.acquires.load(SeqCst), self.renewals.load(SeqCst), self.releases.load(SeqCst))
+    }
+
+    /// How often the locks were listed.
+    pub fn inspections(&self) -> usize {
+        self.inspections.load(SeqCst)
     }
 
     async fn hold_up(&self, doing: &'static str) -> Result<()> {
@@ -174,6 +181,7 @@ impl Engine for Faulty {
     }
 
     fn inspect<'a>(&'a self, prefix: &'a str, at_most: usize) -> BoxFuture<'a, Result<Vec<LockView>>> {
+        self.inspections.fetch_add(1, SeqCst);
         self.inner.inspect(prefix, at_most)
     }
 

@@ -14,6 +14,7 @@ const data = { locks: { locks: [], more: false, deadlocks: [] }, ttl: 0, server:
 let prefix = '';
 let loading = false;
 let again = false;
+let due = 0;
 let asking = null;
 
 // Asks for a token once, however many requests need it.
@@ -124,6 +125,7 @@ async function draw() {
 }
 
 async function refresh() {
+  if (document.hidden) return;
   if (loading) {
     again = true;
     return;
@@ -131,8 +133,11 @@ async function refresh() {
   loading = true;
   try {
     do {
+      // However much happens: the list is not renewed more often.
+      await new Promise((resolve) => setTimeout(resolve, Math.max(0, due - Date.now())));
+      due = Date.now() + 500;
       again = false;
-      const [asked, path] = [wanted(), `v1/locks?prefix=${encodeURIComponent(wanted())}`];
+      const [asked, path] = [wanted(), `v1/locks?recent=true&prefix=${encodeURIComponent(wanted())}`];
       [data.locks, data.server] = await Promise.all([get(path), get('v1/server')]);
       if (asked !== wanted()) again = true;
       data.ttl = data.server.engine_ttl_ms / 1000;
@@ -213,4 +218,5 @@ addEventListener('hashchange', () => {
 });
 // Bars and times go on between events.
 setInterval(refresh, 1000);
+document.addEventListener('visibilitychange', refresh);
 refresh();

@@ -2,6 +2,7 @@
 
 use crate::error::Problem;
 use crate::hold::{Held, Trust};
+use crate::listings::Listings;
 use crate::quota::{Counted, Kind, Quota};
 use crate::session::{CLOCK, End, Session};
 use crate::settings::Settings;
@@ -29,6 +30,7 @@ pub(crate) struct Inner {
     pub(crate) keeper: Keeper,
     pub(crate) settings: Settings,
     pub(crate) quota: Quota,
+    pub(crate) listings: Listings,
     pub(crate) watcher: Watcher,
     pub(crate) figures: Figures,
     pub(crate) started: Moment,
@@ -99,12 +101,14 @@ pub(crate) fn new_id(kind: &str) -> String {
 
 impl App {
     pub(crate) fn new(keeper: Keeper, settings: Settings) -> Self {
-        let watcher = Watcher::new(keeper.clone());
+        let listings = Listings::new(keeper.clone());
+        let watcher = Watcher::new(listings.clone());
         let ((ending, _), (drains, _)) = (watch::channel(false), watch::channel(settings.drain));
         Self(Arc::new(Inner {
             keeper,
             settings,
             quota: Quota::default(),
+            listings,
             watcher,
             figures: Figures::default(),
             started: CLOCK.now(),
@@ -132,7 +136,7 @@ impl App {
         heard: Moment,
     ) -> Result<Arc<Session>, Problem> {
         self.check_not_ending()?;
-        let (who, keeper) = (holder.to_string(), self.keeper.for_holder(holder)?);
+        let keeper = self.keeper.for_holder(holder.clone())?;
         let mut book = self.book();
         let (key, asks) = key.map(|(key, asks)| ((Arc::clone(&caller.name), key), asks)).unzip();
         if let Some((id, before)) = key.as_ref().and_then(|key| book.keys.get(key))
@@ -146,7 +150,8 @@ impl App {
             return Ok(known);
         }
         let counted = self.count(Kind::Session, &caller.name)?;
-        let session = Session::new(new_id("s"), Arc::clone(&caller.name), ttl, keeper, who, heard, counted);
+        let session =
+            Session::new(new_id("s"), Arc::clone(&caller.name), ttl, keeper, holder, heard, counted);
         let session = Arc::new(session);
         book.sessions.insert(session.id.clone(), Arc::clone(&session));
         if let Some((key, asks)) = key.clone().zip(asks) {
@@ -235,7 +240,7 @@ impl App {
         held.session.add(held)?;
         self.book().holds.insert(held.id.clone(), Arc::clone(held));
         self.figures.granted.fetch_add(1, Relaxed);
-        self.watcher.look_soon();
+        self.watcher.is_granted(held);
         Ok(())
     }
 
@@ -249,8 +254,6 @@ impl App {
         let mut book = self.book();
         book.holds.remove(&held.id);
         book.ended_holds.insert(held.id.clone(), Arc::clone(held));
-        drop(book);
-        self.watcher.look_soon();
     }
 
     /// The claims that this server holds for clients, and that the engine has not confirmed lately.

@@ -97,7 +97,11 @@ impl Held {
 
     /// How much it holds: `exclusive`, `shared` or `2/4`.
     pub(crate) fn mode(&self) -> String {
-        self.demand.lock().unwrap_or_else(PoisonError::into_inner).to_string()
+        self.demand().to_string()
+    }
+
+    pub(crate) fn demand(&self) -> Demand {
+        *self.demand.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the guard and the session say now, and how long both can be trusted from now on.

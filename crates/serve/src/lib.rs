@@ -18,6 +18,7 @@ mod extract;
 pub mod fuzzing;
 mod hold;
 mod listen;
+mod listings;
 mod page;
 mod quota;
 mod request;

@@ -6,8 +6,8 @@ use crate::hold::Held;
 use crate::quota::Counted;
 use crate::request::Pending;
 use axum::http::StatusCode;
-use lockkeeper_core::Keeper;
 use lockkeeper_core::engine::{Clock, Moment};
+use lockkeeper_core::{Holder, Keeper};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -60,8 +60,8 @@ pub(crate) struct Session {
     pub(crate) ttl: Duration,
     /// Makes claims in this client's name.
     pub(crate) keeper: Keeper,
-    /// The name.
-    pub(crate) who: String,
+    /// The client, as shown to operators.
+    pub(crate) holder: Holder,
     state: Mutex<State>,
     /// How much `state` holds, for those who wait until it is nothing.
     count: watch::Sender<usize>,
@@ -104,7 +104,7 @@ impl Session {
         token: Arc<str>,
         ttl: Duration,
         keeper: Keeper,
-        who: String,
+        holder: Holder,
         heard: Moment,
         counted: Counted,
     ) -> Self {
@@ -122,7 +122,7 @@ impl Session {
             token,
             ttl,
             keeper,
-            who,
+            holder,
             state: Mutex::new(state),
             count: watch::channel(0).0,
             ended,

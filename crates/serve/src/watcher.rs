@@ -1,25 +1,20 @@
 //! Looks at the engine while somebody watches, and tells what changed: claims that join, hold, leave, are lost.
 
 use lockkeeper_core::engine::Moment;
-use lockkeeper_core::{ClaimView, Keeper, LockView, Standing, deadlocks};
+use lockkeeper_core::{ClaimView, LockView, Standing, Token, deadlocks};
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::broadcast;
 use utoipa::ToSchema;
 
 use crate::hold::Held;
+use crate::listings::{LOCKS, LOOK_EVERY, Listings};
 use crate::session::CLOCK;
 
-/// How often the engine is looked at while somebody watches.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-
-/// After a change of this server's own, so that a burst of them is one look.
-const LOOK_SOON: Duration = Duration::from_millis(50);
-
-/// How many locks are looked at.
-const LOCKS: usize = 2_000;
+/// How much of its time a claim may have left that counts as expired: looks are not exact.
+const SLACK: Duration = Duration::from_millis(50);
 
 /// How many past claims are remembered, of one lock and in all.
 const HISTORY: (usize, usize) = (50, 5_000);
@@ -69,9 +64,8 @@ pub(crate) struct Past {
 pub(crate) struct Watcher(Arc<Inner>);
 
 struct Inner {
-    keeper: Keeper,
+    listings: Listings,
     events: broadcast::Sender<Happened>,
-    soon: Notify,
     seen: Mutex<Seen>,
 }
 
@@ -101,14 +95,16 @@ struct Known {
     joined: SystemTime,
     /// Since when it holds, if that is known.
     held: Option<(SystemTime, Moment)>,
+    /// When this server granted it, if it did: a list that began before does not have it.
+    granted: Option<Moment>,
     /// The most that was left of its TTL: nearly all of it, just after a renewal.
     ttl: Option<Duration>,
 }
 
 impl Watcher {
-    pub(crate) fn new(keeper: Keeper) -> Self {
+    pub(crate) fn new(listings: Listings) -> Self {
         let (events, _) = broadcast::channel(1024);
-        Self(Arc::new(Inner { keeper, events, soon: Notify::new(), seen: Mutex::default() }))
+        Self(Arc::new(Inner { listings, events, seen: Mutex::default() }))
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -124,11 +120,6 @@ impl Watcher {
         receiver
     }
 
-    /// Something has changed here, so that a look is worth while, if somebody watches.
-    pub(crate) fn look_soon(&self) {
-        self.0.soon.notify_one();
-    }
-
     async fn run(self) {
         loop {
             {
@@ -139,18 +130,22 @@ impl Watcher {
                     return;
                 }
             }
-            match self.0.keeper.inspect_at_most("", LOCKS).await {
-                Ok(locks) => self.changes(&locks),
-                Err(error) => tracing::debug!(%error, "could not look at the locks"),
-            }
-            tokio::select! {
-                () = self.0.soon.notified() => tokio::time::sleep(LOOK_SOON).await,
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-            }
+            let asked = CLOCK.now();
+            let looked = match self.0.listings.all(asked).await {
+                Ok((locks, began)) => {
+                    self.changes(&locks, began);
+                    began
+                }
+                Err(problem) => {
+                    tracing::debug!(error = problem.detail, "could not look at the locks");
+                    asked
+                }
+            };
+            CLOCK.sleep_until(looked.plus(LOOK_EVERY)).await;
         }
     }
 
-    fn changes(&self, locks: &[LockView]) {
+    fn changes(&self, locks: &[LockView], began: Moment) {
         let (now, moment) = (SystemTime::now(), CLOCK.now());
         let mut seen = self.seen();
         let mut present: HashMap<&str, (&LockView, &ClaimView)> = HashMap::new();
@@ -160,8 +155,12 @@ impl Watcher {
         let names: HashSet<&str> = locks.iter().map(|lock| lock.name.as_str()).collect();
         let is_whole = locks.len() < LOCKS;
         let elapsed = seen.looked_at.replace(moment).map_or(Duration::ZERO, |before| moment.since(before));
-        let gone: Vec<String> =
-            seen.claims.keys().filter(|id| !present.contains_key(id.as_str())).cloned().collect();
+        let gone: Vec<String> = seen
+            .claims
+            .iter()
+            .filter(|(id, known)| !present.contains_key(id.as_str()) && !known.is_granted_since(began))
+            .map(|(id, _)| id.clone())
+            .collect();
         for known in gone.iter().filter_map(|id| seen.claims.remove(id)).collect::<Vec<_>>() {
             // A lock that is not in a full list may be in use nevertheless.
             if is_whole || names.contains(known.lock.as_str()) {
@@ -176,6 +175,7 @@ impl Watcher {
             let was_own = seen.history.has_own(&lock.name, id);
             let granted = claim.held_for.map(|held_for| (now - held_for, moment.minus(held_for)));
             match seen.claims.get_mut(id) {
+                Some(known) if known.is_granted_since(began) => {}
                 Some(known) => {
                     let is_new = holds && known.view.standing != Standing::Holds;
                     known.held = granted.or(known.held).or(is_new.then_some((now, moment)));
@@ -192,6 +192,7 @@ impl Watcher {
                         view: claim.clone(),
                         joined: now - claim.age.unwrap_or_default(),
                         held: granted,
+                        granted: None,
                         ttl: claim.ttl_left,
                     };
                     seen.claims.insert(id.to_owned(), known);
@@ -228,6 +229,33 @@ impl Watcher {
         });
     }
 
+    /// A hold of this server's own begins: those who watch are told at once, however short it is.
+    pub(crate) fn is_granted(&self, held: &Held) {
+        let mut seen = self.seen();
+        if !seen.running {
+            return;
+        }
+        let (now, moment) = (SystemTime::now(), CLOCK.now());
+        for token in &held.tokens {
+            let holder = held.session.holder.clone();
+            let view = ClaimView::new(&token.claim, Standing::Holds, held.demand(), holder)
+                .token(Some(Token(token.token)));
+            let before = seen.claims.remove(&token.claim);
+            if before.as_ref().is_none_or(|known| known.view.standing != Standing::Holds) {
+                self.tell("holds", now, &token.name, &view);
+            }
+            let known = Known {
+                lock: token.name.clone(),
+                view,
+                joined: before.map_or(held.times.0, |known| known.joined),
+                held: Some((now, moment)),
+                granted: Some(moment),
+                ttl: None,
+            };
+            seen.claims.insert(token.claim.clone(), known);
+        }
+    }
+
     /// A hold of this server's own is over: how is known exactly, whether or not somebody watches.
     pub(crate) fn is_over(&self, held: &Held) {
         let (now, lost) = (SystemTime::now(), held.is_lost());
@@ -238,7 +266,7 @@ impl Watcher {
             }
             let past = Past {
                 claim: token.claim.clone(),
-                who: held.session.who.clone(),
+                who: held.session.holder.to_string(),
                 demand: held.mode(),
                 token: Some(token.token),
                 joined_ms: unix_ms(held.times.0),
@@ -266,10 +294,15 @@ impl Watcher {
 }
 
 impl Known {
+    /// Whether this server granted it after this moment.
+    fn is_granted_since(&self, moment: Moment) -> bool {
+        self.granted.is_some_and(|granted| granted >= moment)
+    }
+
     /// Whether it has probably expired since it was last seen, this long ago: its renewals were late, and its time was over.
     fn has_expired(&self, elapsed: Duration) -> bool {
         let (Some(left), Some(ttl)) = (self.view.ttl_left, self.ttl) else { return false };
-        left <= elapsed + LOOK_SOON && left <= ttl / 2
+        left <= elapsed + SLACK && left <= ttl / 2
     }
 
     fn past(self, now: SystemTime, lost: bool) -> Past {
@@ -338,7 +371,7 @@ fn unix_ms(time: SystemTime) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockkeeper_core::{Demand, Holder, Token};
+    use lockkeeper_core::{Demand, Holder, Keeper};
 
     fn view(ttl_left: Option<Duration>) -> ClaimView {
         let holder = Holder { text: "a".into(), host: "b".into(), pid: 1 };
@@ -349,7 +382,14 @@ mod tests {
 
     fn known(ttl_left: Duration, ttl: Duration) -> Known {
         let joined = SystemTime::UNIX_EPOCH;
-        Known { lock: "a".into(), view: view(Some(ttl_left)), joined, held: None, ttl: Some(ttl) }
+        Known {
+            lock: "a".into(),
+            view: view(Some(ttl_left)),
+            joined,
+            held: None,
+            granted: None,
+            ttl: Some(ttl),
+        }
     }
 
     #[test]
@@ -390,7 +430,7 @@ mod tests {
     #[test]
     fn a_full_list_of_locks_says_nothing_about_the_others() {
         let keeper = Keeper::builder().build(lockkeeper_core::engine::Memory::engine()).unwrap();
-        let watcher = Watcher::new(keeper);
+        let watcher = Watcher::new(Listings::new(keeper));
         let lock = |name: String| {
             let mut claim = view(None);
             claim.id.clone_from(&name);
@@ -402,13 +442,13 @@ mod tests {
                 .map(|happened| (happened.event, happened.lock))
                 .collect()
         };
-        watcher.changes(&[lock("z".into())]);
+        watcher.changes(&[lock("z".into())], CLOCK.now());
         assert_eq!(happened(), [("holds", "z".to_owned())]);
         let full: Vec<LockView> = (0..LOCKS).map(|number| lock(number.to_string())).collect();
-        watcher.changes(&full);
+        watcher.changes(&full, CLOCK.now());
         // The channel has no room for all of it, so the history shows whether it was taken for a departure.
         assert!(watcher.history("z").is_empty());
-        watcher.changes(&full[1..]);
+        watcher.changes(&full[1..], CLOCK.now());
         assert_eq!(watcher.history("0").len(), 1);
     }
 }

@@ -7,7 +7,7 @@ use lockkeeper_conformance::faulty::Faulty;
 use lockkeeper_core::engine::Memory;
 use lockkeeper_serve::{Settings, Tokens, openapi, prometheus};
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::{Served, Stream, tokens, until};
 
 /// The data of the event whose name has just come.
@@ -82,6 +82,42 @@ async fn a_list_that_is_cut_says_so() {
     let document: Value = serde_json::from_str(&openapi()).unwrap();
     let required = &document["components"]["schemas"]["Locks"]["required"];
     assert!(required.as_array().unwrap().contains(&json!("more")), "{required}");
+}
+
+/// Each list walks through the locks of some engines, so neither the traffic nor the number of those who look makes more of them.
+#[tokio::test]
+async fn one_list_serves_all_who_look() {
+    let engine = Faulty::wrap(Memory::engine());
+    let served = Served::over(engine.clone(), Settings::default());
+    let session = served.session("60s").await;
+    assert_eq!(engine.inspections(), 0, "nobody looks");
+    let began = Instant::now();
+    let mut all = served.stream("/v1/events").await;
+    let others = [served.stream("/v1/events").await, served.stream("/v1/events?prefix=a").await];
+    let mut holds = 0;
+    while began.elapsed() < Duration::from_secs(2) {
+        let hold = served.hold(&session, "a/b").await;
+        for path in ["/v1/locks?recent=true", "/v1/locks?recent=true&prefix=a/&limit=1"] {
+            assert_eq!(served.get(path).await.status, 200);
+        }
+        assert_eq!(served.delete(&format!("/v1/holds/{hold}")).await.status, 204);
+        holds += 1;
+        // However short it was, nobody has missed it.
+        let told = all.until("event: left\n").await;
+        assert_eq!(told.matches("event: holds\n").count(), 1, "{told}");
+    }
+    let (lists, most) = (engine.inspections(), began.elapsed().as_millis() as usize / 500 + 1);
+    assert!(holds > 20 && lists <= most && lists > 1, "{lists} lists for {holds} holds, {most} at most");
+    // Who asks for no recent list gets the present one.
+    let hold = served.hold(&session, "a/c").await;
+    assert_eq!(served.get("/v1/locks").await.body["locks"].as_array().unwrap().len(), 1);
+    assert_eq!(served.delete(&format!("/v1/holds/{hold}")).await.status, 204);
+    assert_eq!(served.get("/v1/locks").await.body["locks"].as_array().unwrap().len(), 0);
+    drop((all, others));
+    // One may be under way.
+    let before = engine.inspections();
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    assert!(engine.inspections() <= before + 1, "nobody looks any more");
 }
 
 #[tokio::test]

@@ -197,7 +197,6 @@ impl Asked {
                 },
             }
         };
-        app.watcher.look_soon();
         let granted = tokio::select! {
             biased;
             granted = granted => granted?,
@@ -379,7 +378,6 @@ pub(crate) async fn downgrade(
 ) -> Result<Json<Hold>, Problem> {
     let held = app.hold(&caller, &hold, arrived)?;
     held.downgrade().await?;
-    app.watcher.look_soon();
     let waited = CLOCK.now().since(arrived);
     Ok(Json(Hold::trusted(&held, Some(waited))?))
 }

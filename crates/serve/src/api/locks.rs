@@ -25,7 +25,8 @@ pub(crate) struct Lock {
     pub(crate) full_name: String,
     /// Its claims in the order of the queue; the holders come first.
     pub(crate) claims: Vec<Claim>,
-    /// The circles of processes that wait for each other in which somebody waits for this lock; of a single lock alone.
+    /// The circles of processes that wait for each other in which somebody waits for this lock, in the last half second; of a
+    /// single lock alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) deadlocks: Option<Vec<Vec<Wait>>>,
     /// The last claims of this lock, of this server's clients and of others while somebody watched, the newest first; of a single
@@ -164,6 +165,10 @@ pub(crate) struct Which {
     /// How many at most; default 1000.
     #[param(minimum = 1, maximum = 10_000)]
     limit: Option<usize>,
+    /// Whether a list of the last half second does. It is shared by all who say so, and costs the engine no more for many of them
+    /// than for one.
+    #[serde(default)]
+    recent: bool,
 }
 
 /// The locks in use that a caller may see, with names that begin so, sorted, and whether there are more.
@@ -172,10 +177,15 @@ async fn seen(
     caller: &Caller,
     prefix: &str,
     limit: usize,
+    recent: bool,
 ) -> Result<(Vec<LockView>, bool), Problem> {
     let mut locks = Vec::new();
     for prefix in caller.seen_within(prefix) {
-        locks.extend(app.keeper.inspect_at_most(&prefix, limit + 1).await?);
+        locks.extend(if recent {
+            app.listings.recent(&prefix, limit + 1).await?
+        } else {
+            app.keeper.inspect_at_most(&prefix, limit + 1).await?
+        });
     }
     locks.sort_by(|one, other| one.name.cmp(&other.name));
     locks.dedup_by(|one, other| one.name == other.name);
@@ -205,7 +215,7 @@ pub(crate) async fn list(
     if !(1..=MOST).contains(&limit) {
         return Err(Problem::invalid(format!("a limit of {limit} is not possible: give 1 to {MOST}")));
     }
-    let (locks, more) = seen(&app, &caller, &which.prefix, limit).await?;
+    let (locks, more) = seen(&app, &caller, &which.prefix, limit, which.recent).await?;
     let uncertain = app.uncertain_claims();
     Ok(Json(Locks {
         deadlocks: circles(&locks),
@@ -235,9 +245,9 @@ pub(crate) async fn show(
 ) -> Result<Json<Lock>, Problem> {
     caller.may_on(Right::Look, &name)?;
     let lock = app.keeper.look(&name).await?.unwrap_or_else(|| LockView::new(name.clone(), Vec::new()));
-    // They take a look at all locks, and nobody is stuck where nobody waits.
+    // They take a look at all locks, so a recent one does; and nobody is stuck where nobody waits.
     let all = match lock.waiters().next() {
-        Some(_) => seen(&app, &caller, "", MOST).await?.0,
+        Some(_) => seen(&app, &caller, "", MOST, true).await?.0,
         None => Vec::new(),
     };
     let mut deadlocks = circles(&all);
@@ -283,6 +293,5 @@ pub(crate) async fn evict(
         return Err(Problem::new(StatusCode::NOT_FOUND, "unknown_claim", detail));
     }
     tracing::info!(lock = name, claim, token = %caller.name, "evicted a claim");
-    app.watcher.look_soon();
     Ok(StatusCode::NO_CONTENT)
 }

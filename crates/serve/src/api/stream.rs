@@ -33,7 +33,6 @@ struct Ending(App, Arc<Session>);
 impl Drop for Ending {
     fn drop(&mut self) {
         self.1.end(End::Deleted);
-        self.0.watcher.look_soon();
     }
 }
 
