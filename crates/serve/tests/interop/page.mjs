@@ -220,7 +220,8 @@ try {
   await page.getByRole('link', { name: 'Server' }).click();
   await page.getByText('grants a second').waitFor();
 
-  // What is seldom so is shown, too: a holder that its engine has not confirmed, and a wait of more than a minute.
+  // What is seldom so is shown, too: a holder that its engine has not confirmed, one whose
+  // time is nearly over, and a wait of more than a minute.
   const rare = await open('about:blank');
   await rare.route(
     ({ pathname }) => pathname.startsWith('/v1/locks'),
@@ -231,7 +232,7 @@ try {
         for (const claim of lock.claims) {
           if (lock.name === 'gpu') claim.uncertain = true;
           else if (claim.standing === 'waits') claim.age_seconds += 3600;
-          claim.ttl_left_seconds = null;
+          claim.ttl_left_seconds = lock.name === 'prices' ? 0.9 : null;
         }
       await route.fulfill({ response, json });
     },
@@ -240,6 +241,11 @@ try {
   const marked = (name, words) => rare.locator(`tr.warn[data-lock="${name}"] .tag.warn`).getByText(words, { exact: true });
   await marked('orders/42', 'waits long').waitFor();
   await marked('gpu', 'uncertain').waitFor();
+  await marked('prices', 'about to expire').waitFor();
+  assert.equal(await rare.locator('tr[data-lock]').filter({ hasText: 'about to expire' }).count(), 1);
+  await rare.getByRole('link', { name: 'prices' }).click();
+  await rare.locator('tr.warn[data-claim] .ttl.bad[aria-valuetext^="900 ms of"]').first().waitFor();
+  await rare.getByRole('link', { name: 'Locks', exact: true }).click();
   await rare.getByRole('link', { name: 'gpu' }).click();
   await rare.locator('tr.warn[data-claim] .tag.warn').getByText('uncertain', { exact: true }).first().waitFor();
 
