@@ -136,6 +136,8 @@ pub(crate) fn all() -> Vec<Case> {
         leases::a_blocked_executor_does_not_lose_the_lock [];
         leases::all_claims_of_a_keeper_are_renewed_in_one_call [];
         holds::a_detached_hold_outlives_its_keeper_and_is_attached_by_another [];
+        holds::a_detached_reader_is_attached [Detach, Shared];
+        holds::a_detached_permit_is_attached [Detach, Permits];
         holds::a_detached_hold_ends_in_time_and_the_next_is_granted [Detach];
         holds::an_old_handle_does_not_undo_a_renewal [Detach];
         holds::a_hold_lasts_for_its_least_time [];

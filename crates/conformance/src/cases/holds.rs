@@ -2,6 +2,7 @@
 
 use crate::bench::{Bench, is_free, soon, soon_held};
 use crate::helper::Helper;
+use futures_util::future::BoxFuture;
 use lockkeeper::{Error, Guard, Handle, Keeper, Result, State};
 use lockkeeper_core::engine::Clock;
 use std::time::Duration;
@@ -57,6 +58,48 @@ pub(super) async fn a_detached_hold_outlives_its_keeper_and_is_attached_by_anoth
     assert!(is_held(&other, "detached").await, "it is renewed");
     guard.release().await.expect("a release");
     is_free(&other, "detached").await;
+    let again = other.attach(&handle).await;
+    assert!(matches!(again, Err(Error::Lost { .. })), "{again:?}");
+}
+
+/// Takes a part of a lock.
+type Take = fn(Keeper) -> BoxFuture<'static, Result<Guard>>;
+
+pub(super) async fn a_detached_reader_is_attached(bench: Bench) {
+    let read: Take = |keeper| Box::pin(async move { keeper.rwlock("read").read().await });
+    let write: Take = |keeper| Box::pin(async move { keeper.rwlock("read").write().await });
+    a_part_is_detached_and_attached(bench, read, read, write).await;
+}
+
+pub(super) async fn a_detached_permit_is_attached(bench: Bench) {
+    let two: Take = |keeper| Box::pin(async move { keeper.semaphore("slots", 3).acquire(2).await });
+    let one: Take = |keeper| Box::pin(async move { keeper.semaphore("slots", 3).acquire(1).await });
+    a_part_is_detached_and_attached(bench, two, one, two).await;
+}
+
+/// What fits beside the part is had, what does not waits for its release: while nobody renews it, and beyond the end of the
+/// detached hold, because it is renewed again.
+async fn a_part_is_detached_and_attached(bench: Bench, part: Take, beside: Take, over: Take) {
+    let keeper = bench.keeper_with(bench.short_ttl()).await;
+    let guard = soon_held(part(keeper.clone())).await;
+    let token = guard.token().expect("it is held");
+    let handle = guard.detach(bench.short_ttl() * 4).await.expect("a handle");
+    keeper.close().await;
+    let handle: Handle = handle.to_string().parse().expect("it reads back");
+    let other = bench.keeper_with(bench.short_ttl()).await;
+    let fits = soon_held(beside(other.clone())).await;
+    let waiter = tokio::spawn(soon_held(over(bench.keeper_with(bench.long_ttl()).await)));
+    tokio::time::sleep(other.ttl().mul_f64(1.25)).await;
+    let guard = soon("the hold", other.attach(&handle)).await.expect("the engine keeps it");
+    assert_eq!(guard.token().expect("it is held"), token);
+    fits.release().await.expect("a release");
+    tokio::time::sleep(handle.left() + other.ttl()).await;
+    assert_ne!(guard.state(), State::Lost, "it is renewed");
+    assert!(!waiter.is_finished(), "the attached part leaves no room");
+    guard.release().await.expect("a release");
+    let next = waiter.await.expect("the waiter");
+    assert!(next.token().expect("it is held") > token);
+    next.release().await.expect("a release");
     let again = other.attach(&handle).await;
     assert!(matches!(again, Err(Error::Lost { .. })), "{again:?}");
 }
