@@ -11,9 +11,6 @@ use std::time::Duration;
 /// How long anything may take that must happen in the end.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often a server that nobody disturbs is asked for an answer that must come.
-const MOST_TRIES: u32 = 3;
-
 /// One case's view of the engine under test.
 #[derive(Clone)]
 pub struct Bench {
@@ -79,15 +76,13 @@ impl Bench {
         (keeper, faulty)
     }
 
-    /// The engine's answer. A server that fails just as a wait ends leaves the wait with a temporary error and no answer: it is
-    /// asked again, where servers fail for as long as the case may last, elsewhere a few times.
+    /// The engine's answer. Where servers fail while the cases run, one that fails just as a wait ends leaves the wait with a
+    /// temporary error and no answer: it is asked again. A server that nobody disturbs is asked once.
     pub(crate) async fn answer<T>(&self, ask: impl AsyncFn() -> Result<T>) -> T {
-        let mut tries = 1;
         loop {
             match ask().await {
-                Err(error) if error.is_temporary() && (self.subject.fails_over || tries < MOST_TRIES) => {
+                Err(error) if error.is_temporary() && self.subject.fails_over => {
                     eprintln!("asked again: {error}");
-                    tries += 1;
                 }
                 answered => break answered.expect("an answer"),
             }
