@@ -162,6 +162,7 @@ pub(crate) fn all() -> Vec<Case> {
         asking::a_message_tells_the_holder_long_before_it_renews [AskMessage];
         asking::a_holder_that_goes_on_keeps_its_lock [Ask];
         away::a_wait_learns_that_the_server_is_away_and_outlives_a_short_absence [Server];
+        away::a_wait_outlives_the_reset_of_every_connection [Server];
         faults::a_lost_reply_of_an_acquire_leaves_nothing [];
         faults::a_wait_outlives_a_lost_reply [];
         faults::a_lost_reply_of_a_renewal_is_only_uncertain [];

@@ -1,7 +1,7 @@
 //! A server that goes away while a wait is under way: silence has a limit, and says what it is.
 
 use crate::bench::{Bench, PATIENCE, soon, soon_held};
-use lockkeeper::{Connect, Error, Guard, Keeper, Result};
+use lockkeeper::{Connect, Error, Guard, Keeper, Result, State};
 use lockkeeper_testkit::Proxy;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -43,10 +43,23 @@ impl Network {
         self.proxies.iter().for_each(Proxy::heal);
     }
 
+    fn reset(&self) {
+        self.proxies.iter().for_each(Proxy::reset);
+    }
+
     /// A keeper that reaches its server through these proxies.
     async fn keeper(&self, bench: &Bench, outage_limit: Duration) -> Keeper {
         let connect = Connect::to(&self.url).namespace(bench.namespace()).ttl(bench.short_ttl());
         connect.outage_limit(outage_limit).connect().await.expect("a keeper")
+    }
+}
+
+/// Waits until the waiters stand in the queue, if there is one. Waits cannot be seen in a race; a case also holds for one that
+/// has not begun yet.
+async fn until_waiting(bench: &Bench, keeper: &Keeper, name: &str, waiters: usize) {
+    match bench.abilities().fair {
+        true => bench.until_waiting(keeper, name, waiters).await,
+        false => tokio::time::sleep(bench.short_ttl() / 10).await,
     }
 }
 
@@ -69,12 +82,7 @@ pub(super) async fn a_wait_learns_that_the_server_is_away_and_outlives_a_short_a
     let unlimited = tokio::spawn(async move { unlimited.mutex("away").lock().await });
     let limited = tokio::spawn(async move { limited.mutex("away").lock_within(ttl * 3).await });
     let outliving = tokio::spawn(async move { outliving.mutex("away").lock().await });
-    if bench.abilities().fair {
-        bench.until_waiting(&holder, "away", 3).await;
-    } else {
-        // Waits cannot be seen in a race. It also holds for one that has not begun yet.
-        tokio::time::sleep(ttl / 10).await;
-    }
+    until_waiting(&bench, &holder, "away", 3).await;
     network.cut();
     is_outage(&soon("the end of a wait without a limit", unlimited).await.expect("no panic"));
     is_outage(&soon("the end of a limited wait", limited).await.expect("no panic"));
@@ -82,5 +90,31 @@ pub(super) async fn a_wait_learns_that_the_server_is_away_and_outlives_a_short_a
     network.heal();
     held.release().await.expect("a release");
     let granted: Guard = soon_held(async { outliving.await.expect("no panic") }).await;
+    granted.release().await.expect("a release");
+}
+
+/// A hold with a TTL is renewed over new connections; one that is a connection's ends with it. Either way the wait is none the
+/// worse: only a holder can lose.
+pub(super) async fn a_wait_outlives_the_reset_of_every_connection(bench: Bench) {
+    let network = Network::in_front_of(bench.url());
+    let holder = network.keeper(&bench, PATIENCE).await;
+    let held = soon_held(holder.mutex("reset").lock()).await;
+    let token = held.token().expect("it is held");
+    let waiting = network.keeper(&bench, PATIENCE).await;
+    let waiter = tokio::spawn(async move { waiting.mutex("reset").lock().await });
+    until_waiting(&bench, &bench.keeper().await, "reset", 1).await;
+    network.reset();
+    // Claims that nobody renews would end.
+    tokio::time::sleep(bench.short_ttl() * 2).await;
+    if bench.abilities().detach {
+        assert_ne!(held.state(), State::Lost, "it outlives connections");
+        assert!(!waiter.is_finished(), "the holder has not let go");
+    }
+    match held.release().await {
+        Err(Error::Lost { .. }) if !bench.abilities().detach => {}
+        released => released.expect("a release"),
+    }
+    let granted = soon_held(async { waiter.await.expect("no panic") }).await;
+    assert!(granted.token().expect("it is held") > token);
     granted.release().await.expect("a release");
 }
