@@ -12,6 +12,8 @@ mod mutants;
 mod packages;
 #[path = "tidy/rooms.rs"]
 mod rooms;
+#[path = "tidy/scripts.rs"]
+mod scripts;
 #[path = "tidy/words.rs"]
 mod words;
 
