@@ -248,6 +248,9 @@ try {
   await rare.getByRole('link', { name: 'Locks', exact: true }).click();
   await rare.getByRole('link', { name: 'gpu' }).click();
   await rare.locator('tr.warn[data-claim] .tag.warn').getByText('uncertain', { exact: true }).first().waitFor();
+  // Its requests do not outlast it.
+  await rare.unrouteAll({ behavior: 'ignoreErrors' });
+  await rare.close();
 
   // In the dark, and on a phone, where nothing is wider than the screen.
   const dark = await open(url, { colorScheme: 'dark', viewport: { width: 390, height: 800 } });
