@@ -96,6 +96,7 @@ pub(crate) const OVER_TLS: &[&str] = &[
     "tokens::grow_after_a_restart",
     "processes::a_killed_holder_frees_the_lock",
     "looking::a_holder_is_shown_with_its_token",
+    "away::a_wait_outlives_the_reset_of_every_connection",
 ];
 
 /// Every case there is.
