@@ -1,15 +1,15 @@
 //! What the URL says: where the servers are, how to connect to them and how to lock.
 
-use crate::connection::Server;
 use crate::error::{error, io_error, is_login_refused};
 use lockkeeper_core::engine::{Address, Host, Password};
 use lockkeeper_core::{Error, Result};
-use lockkeeper_tls_common::Tls;
-use redis::io::tcp::TcpSettings;
-use redis::{Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
-use redis::{RedisConnectionInfo, RedisError, RedisResult, TlsCertificates};
+use lockkeeper_tls_common::{Check, Tls};
+use redis::{ProtocolVersion, RedisConnectionInfo, RedisError, RedisResult};
+use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio_rustls::TlsConnector;
 
 /// The name of the engine in messages.
 pub(crate) const ENGINE: &str = "redis";
@@ -23,10 +23,11 @@ pub(crate) enum Topology {
 }
 
 /// How a connection to a server begins: TLS, user, password, database, protocol.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ConnectOptions {
     encryption: Encryption,
-    certificates: Tls,
+    /// Made once, since that reads the authorities from the disk, which a reconnect in the background must not wait for.
+    tls: Option<TlsConnector>,
     settings: RedisConnectionInfo,
     password: Password,
 }
@@ -142,6 +143,12 @@ impl ConnectOptions {
                 "the server's certificate is not verified (insecure)"
             );
         }
+        let tls = match encryption {
+            Encryption::None => None,
+            Encryption::Verified => Some(certificates.client(Check::Name)?),
+            Encryption::Unverified => Some(certificates.client(Check::Nothing)?),
+        };
+        let tls = tls.map(|config| TlsConnector::from(Arc::new(config)));
         let mut settings =
             RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
         if let Some(user) = &address.user {
@@ -152,7 +159,7 @@ impl ConnectOptions {
         } else if matches!(address.scheme.as_str(), "redis" | "rediss" | "redlock") {
             settings = settings.set_db(read_database(&address.path)?);
         }
-        Ok(Self { encryption, certificates, settings, password: address.take_password()? })
+        Ok(Self { encryption, tls, settings, password: address.take_password()? })
     }
 
     /// Sentinels have users of their own.
@@ -165,29 +172,20 @@ impl ConnectOptions {
         Self { settings, password, ..self.clone() }
     }
 
-    /// A client of that server, with the password as it is now.
-    pub(crate) async fn client(&self, (host, port): &Server) -> RedisResult<Client> {
-        let mut settings = self.settings.clone();
+    /// What a connection begins with, with the password as it is now.
+    pub(crate) async fn settings(&self) -> RedisResult<RedisConnectionInfo> {
+        let settings = self.settings.clone();
         let password = self.password.get(ENGINE).await;
-        if let Some(password) =
-            password.map_err(|error| io_error(io::ErrorKind::NotFound, error.to_string()))?
-        {
-            settings = settings.set_password(password);
-        }
-        let info = self.info(host, *port)?.set_redis_settings(settings);
-        if self.encryption == Encryption::None {
-            return Client::open(info);
-        }
-        // The driver takes the process's provider. More than one may be compiled in, and then none is chosen by itself; an
-        // earlier choice stands.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        // Without an authority the driver takes the system's.
-        let root_cert = self.certificates.authority().map(<[u8]>::to_vec);
-        let client_tls = self.certificates.identity().map(|(certificate, key)| ClientTlsConfig {
-            client_cert: certificate.to_vec(),
-            client_key: key.to_vec(),
-        });
-        Client::build_with_tls(info, TlsCertificates { client_tls, root_cert })
+        let password = password.map_err(|error| io_error(io::ErrorKind::NotFound, error.to_string()))?;
+        Ok(match password {
+            Some(password) => settings.set_password(password),
+            None => settings,
+        })
+    }
+
+    /// How connections are encrypted, if they are.
+    pub(crate) fn tls(&self) -> Option<&TlsConnector> {
+        self.tls.as_ref()
     }
 
     /// A server has let us in.
@@ -201,20 +199,11 @@ impl ConnectOptions {
         let error = error(ENGINE, "connect", cause);
         if is_refused { self.password.refused(error) } else { error }
     }
+}
 
-    fn info(&self, host: &str, port: u16) -> RedisResult<ConnectionInfo> {
-        let host = host.to_owned();
-        let addr = match self.encryption {
-            _ if host.starts_with('/') => ConnectionAddr::Unix(host.into()),
-            Encryption::None => ConnectionAddr::Tcp(host, port),
-            encryption => {
-                let insecure = encryption == Encryption::Unverified;
-                ConnectionAddr::TcpTls { host, port, insecure, tls_params: None }
-            }
-        };
-        let tcp = TcpSettings::default().set_nodelay(true);
-        let info = addr.into_connection_info()?;
-        Ok(info.set_tcp_settings(tcp))
+impl fmt::Debug for ConnectOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectOptions").field("encryption", &self.encryption).finish_non_exhaustive()
     }
 }
 

@@ -9,14 +9,18 @@ use crate::wake::{News, Subscription};
 use lockkeeper_core::engine::{BoxFuture, Clock, Replies};
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{
-    Arg, AsyncConnectionConfig, Cmd, ErrorKind, FromRedisValue, Pipeline, PushInfo, PushKind, RedisError,
-    RedisResult, ServerErrorKind, ToRedisArgs, Value,
+    Arg, AsyncConnectionConfig, Cmd, ErrorKind, FromRedisValue, Pipeline, PushInfo, PushKind,
+    RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind, ToRedisArgs, Value,
 };
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 /// A server's name and port.
 pub type Server = (String, u16);
@@ -28,6 +32,7 @@ const OLDEST_MAJOR_VERSION: u32 = 7;
 /// means (Law 4).
 pub struct Connection {
     driver: MultiplexedConnection,
+    _task: Task,
     replies: Replies,
     is_closed: watch::Sender<bool>,
     server: Server,
@@ -53,13 +58,11 @@ impl Connection {
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_push_sender(push_sender(is_closed.clone(), subscription.clone()));
-        let client = options.client(server).await?;
-        let connecting = client.get_multiplexed_async_connection_with_config(&config);
-        let no_reply = |_| io_error(io::ErrorKind::TimedOut, "no connection in time");
-        let driver = Clock::Boot.timeout(limit, connecting).await.map_err(no_reply)??;
+        let settings = options.settings().await?;
+        let (driver, task) = in_time(limit, multiplexed(server, options, &settings, config)).await?;
         options.accepted();
-        let connection =
-            Self { driver, replies: Replies::new(limit), is_closed, server: server.clone(), master: None };
+        let (replies, server) = (Replies::new(limit), server.clone());
+        let connection = Self { driver, _task: task, replies, is_closed, server, master: None };
         connection.check_server().await?;
         // A server that still loads its data accepts connections all the same; this waits until it serves.
         connection.request(&redis::cmd("PING")).await?;
@@ -301,6 +304,57 @@ impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Connection({}:{})", self.server.0, self.server.1)
     }
+}
+
+/// A connection of the driver's; its task runs on the caller's runtime.
+pub(crate) async fn multiplexed(
+    server: &Server,
+    options: &ConnectOptions,
+    settings: &RedisConnectionInfo,
+    config: AsyncConnectionConfig,
+) -> RedisResult<(MultiplexedConnection, Task)> {
+    let stream = open_stream(server, options).await?;
+    let (driver, task) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
+    Ok((driver, Task(tokio::spawn(task).abort_handle())))
+}
+
+/// The task of the driver's that reads and writes; dropping it closes the connection, even if the server is silent.
+pub(crate) struct Task(AbortHandle);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The result, or an error when there is none within the limit.
+pub(crate) async fn in_time<T>(
+    limit: Duration,
+    connecting: impl Future<Output = RedisResult<T>>,
+) -> RedisResult<T> {
+    let no_reply = |_| io_error(io::ErrorKind::TimedOut, "no connection in time");
+    Clock::Boot.timeout(limit, connecting).await.map_err(no_reply)?
+}
+
+/// What the driver speaks its protocol over. It can open TCP and TLS itself, but reads the system's authorities from the disk
+/// each time, even if it is given others.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// Opens a connection to this server without sending anything of the protocol.
+pub(crate) async fn open_stream(
+    (host, port): &Server,
+    options: &ConnectOptions,
+) -> io::Result<Box<dyn Stream>> {
+    if host.starts_with('/') {
+        return Ok(Box::new(UnixStream::connect(host).await?));
+    }
+    let stream = TcpStream::connect((host.as_str(), *port)).await?;
+    stream.set_nodelay(true)?;
+    let Some(tls) = options.tls() else { return Ok(Box::new(stream)) };
+    let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
+    Ok(Box::new(tls.connect(name, stream).await?))
 }
 
 /// Dropped after a request, answered or not: says so if the connection has been found silent.

@@ -1,12 +1,13 @@
 //! The sentinels of Redis: which server they call the master, and when that changes. Only Redis has them.
 
 use crate::config::ConnectOptions;
-use crate::connection::Server;
+use crate::connection::{Server, in_time, multiplexed, open_stream};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use lockkeeper_core::engine::background;
 use lockkeeper_core::engine::{Clock, Host};
-use redis::{ErrorKind, RedisError, RedisResult};
+use redis::aio::PubSub;
+use redis::{AsyncConnectionConfig, ErrorKind, RedisError, RedisResult};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -98,7 +99,8 @@ impl Inner {
     }
 
     async fn request_master(&self, server: &Server) -> RedisResult<Option<Server>> {
-        let mut connection = self.options.client(server).await?.get_multiplexed_async_connection().await?;
+        let (settings, config) = (self.options.settings().await?, AsyncConnectionConfig::new());
+        let (mut connection, _task) = multiplexed(server, &self.options, &settings, config).await?;
         let mut command = redis::cmd("SENTINEL");
         command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
         command.query_async(&mut connection).await
@@ -107,7 +109,9 @@ impl Inner {
     /// Listens to one sentinel until that fails. Every sentinel reports a change once, and the first may be the only one
     /// who knows it yet, so each report is a reason to look.
     async fn listen(&self, server: &Server) -> RedisResult<()> {
-        let mut subscription = self.options.client(server).await?.get_async_pubsub().await?;
+        let settings = self.options.settings().await?;
+        let subscribing = async { PubSub::new(&settings, open_stream(server, &self.options).await?).await };
+        let mut subscription = in_time(self.limit, subscribing).await?;
         subscription.subscribe("+switch-master").await?;
         // A change may have been missed while there was no subscription.
         let _ = self.find_master().await;

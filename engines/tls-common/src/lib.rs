@@ -1,8 +1,8 @@
 //! TLS as all engines have it: the authorities they trust, what they check of a server, the certificate they present.
 //!
 //! Trusted are the authorities of the operating system (of `SSL_CERT_FILE` and `SSL_CERT_DIR`, if these are set), or
-//! those in the file that the URL names. No list is compiled in. A driver that takes no configuration of ours (Redis,
-//! etcd) loads the same store by itself when it is given no authority.
+//! those in the file that the URL names. No list is compiled in. A driver that takes no configuration of ours (etcd) loads
+//! the same store by itself when it is given no authority.
 
 mod verify;
 
