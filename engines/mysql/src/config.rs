@@ -15,6 +15,7 @@ const HELD: &str = include_str!("sql/held_setup.sql");
 
 /// Everything an engine needs to open connections.
 pub(crate) struct Settings {
+    style: &'static str,
     pub(crate) driver: Opts,
     /// The same for connections that hold locks.
     pub(crate) held: Opts,
@@ -27,6 +28,48 @@ pub(crate) struct Settings {
     pub(crate) password: Password,
     pub(crate) encryption: Encryption,
     pub(crate) server: String,
+}
+
+/// The oldest servers that each style works on, and why. The engine's page and the changelog say the same.
+const OLDEST: [(&str, Version, Version, &str); 4] = [
+    ("queue", (8, 0, 0), (10, 2, 0), "window functions"),
+    ("row", (5, 7, 5), (10, 0, 2), "several user locks in a session"),
+    ("session", (8, 0, 0), (10, 6, 0), "SKIP LOCKED"),
+    // Its tokens come from a sequence on MariaDB.
+    ("advisory", (5, 7, 5), (10, 3, 0), "several user locks in a session, MariaDB also sequences"),
+];
+
+type Version = (u32, u32, u32);
+
+/// What the style needs, if a server that gives this version does not have it.
+fn too_old(style: &str, version: &str) -> Option<String> {
+    let (_, mysql, mariadb, needed) = OLDEST.iter().find(|(name, ..)| *name == style)?;
+    let oldest = if version.contains("MariaDB") { mariadb } else { mysql };
+    let dotted = |(major, minor, patch): &Version| match patch {
+        0 => format!("{major}.{minor}"),
+        _ => format!("{major}.{minor}.{patch}"),
+    };
+    (read_version(version) < *oldest)
+        .then(|| format!("MySQL {} or MariaDB {}, or newer ({needed})", dotted(mysql), dotted(mariadb)))
+}
+
+/// The first three numbers. A proxy may put `5.5.5-` before the version of MariaDB, which its clients expect there.
+fn read_version(version: &str) -> Version {
+    let version = version.strip_prefix("5.5.5-").filter(|rest| rest.contains("MariaDB")).unwrap_or(version);
+    let mut numbers =
+        version.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
+    (next(), next(), next())
+}
+
+/// How many connections a keeper opens at most, unless the URL says otherwise: on each runtime to share the work of a
+/// queue, to hold locks each in its own transaction, or to wait for user locks.
+fn default_connections(style: &str) -> usize {
+    match style {
+        "session" => 32,
+        "advisory" => 16,
+        _ => 8,
+    }
 }
 
 /// How long the server and the client wait for each other on a connection that holds locks.
@@ -56,18 +99,16 @@ impl Settings {
         Error::permanent(ENGINE, "use this server", why)
     }
 
-    /// The error for a server whose GET_LOCK frees the lock that the session has.
-    pub(crate) fn too_old(&self, version: &str) -> Error {
-        let why = format!(
-            "{} is version {version}, whose sessions can have one user lock at a time: use MySQL 5.7.5 or MariaDB 10.0.2, \
-             or newer",
-            self.server
-        );
-        Error::permanent(ENGINE, "use this server", why)
+    /// Refuses a server that is too old for the style.
+    pub(crate) fn check_version(&self, version: &str) -> Result<()> {
+        let style = self.style;
+        let Some(needed) = too_old(style, version) else { return Ok(()) };
+        let why = format!("{} is version {version}, and style '{style}' needs {needed}", self.server);
+        Err(Error::permanent(ENGINE, "use this server", why))
     }
 
     /// Takes the parameters and refuses what is left.
-    pub(crate) fn from_address(mut address: Address, ttl: Duration, connections: usize) -> Result<Self> {
+    pub(crate) fn from_address(mut address: Address, ttl: Duration, style: &'static str) -> Result<Self> {
         let socket = address.take("socket");
         let host = match (address.hosts.as_slice(), &socket) {
             ([host], _) => host.clone(),
@@ -99,8 +140,8 @@ impl Settings {
             .client_found_rows(true);
         let (encryption, options) = Encryption::take(&mut address, socket.is_some())?;
         driver = driver.ssl_opts(options);
-        let connections =
-            address.take_parsed("connections", "a number from 1 to 1000")?.unwrap_or(connections);
+        let connections = address.take_parsed("connections", "a number from 1 to 1000")?;
+        let connections = connections.unwrap_or_else(|| default_connections(style));
         if !(1..=1000).contains(&connections) {
             return Err(Error::invalid(format!(
                 "bad parameter connections={connections}: expected 1 to 1000"
@@ -114,6 +155,7 @@ impl Settings {
             driver.clone().setup(SETUP.lines().chain([held.as_str()]).collect()).into()
         };
         Ok(Self {
+            style,
             held: closed_after(times.server),
             waking: closed_after(times.server.min(HeldTimes::LONGEST_WAIT * 3)),
             driver: driver.setup(SETUP.lines().collect()).into(),
@@ -198,7 +240,36 @@ mod tests {
     use super::*;
 
     fn settings(url: &str) -> Result<Settings> {
-        Settings::from_address(Address::parse(url)?, Duration::from_secs(10), 8)
+        Settings::from_address(Address::parse(url)?, Duration::from_secs(10), "queue")
+    }
+
+    #[test]
+    fn a_server_is_too_old_for_some_styles() {
+        for (version, styles) in [
+            ("5.6.51-log", "queue row session advisory"),
+            ("5.7.4-m14", "queue row session advisory"),
+            ("5.7.5", "queue session"),
+            ("5.7.44-log", "queue session"),
+            ("8.0.11-TiDB-v8.5.0", ""),
+            ("8.0.40-0ubuntu0.24.04.1", ""),
+            ("9.7.0", ""),
+            ("10.0.1-MariaDB", "queue row session advisory"),
+            ("10.0.2-MariaDB", "queue session advisory"),
+            ("10.2.44-MariaDB-log", "session advisory"),
+            ("10.5.29-MariaDB", "session"),
+            ("5.5.5-10.5.29-MariaDB", "session"),
+            ("5.5.5-10.6.21-MariaDB", ""),
+            ("10.11.6-MariaDB-0+deb12u1", ""),
+            ("11.8.2-MariaDB", ""),
+        ] {
+            for (style, ..) in OLDEST {
+                let is_too_old = styles.split(' ').any(|name| name == style);
+                assert_eq!(too_old(style, version).is_some(), is_too_old, "{style} on {version}");
+            }
+        }
+        let why = too_old("session", "10.5.29-MariaDB").unwrap();
+        assert_eq!(why, "MySQL 8.0 or MariaDB 10.6, or newer (SKIP LOCKED)");
+        assert!(crate::STYLES.iter().all(|style| OLDEST.iter().any(|(name, ..)| *name == style.style)));
     }
 
     #[test]

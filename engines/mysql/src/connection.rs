@@ -188,9 +188,7 @@ pub(crate) async fn open(settings: &Settings, options: &Opts) -> Result<(Guarded
     settings.password.accepted();
     let (number, read_only, database, version) = who.ok_or_else(|| closed("connect"))?;
     let is_mariadb = version.contains("MariaDB");
-    if is_too_old(&version, is_mariadb) {
-        return Err(settings.too_old(&version));
-    }
+    settings.check_version(&version)?;
     if read_only != 0 {
         return Err(settings.read_only());
     }
@@ -225,14 +223,6 @@ async fn open_encrypted(options: OptsBuilder, encryption: &Encryption) -> mysql_
         },
         opened => opened,
     }
-}
-
-/// Whether GET_LOCK frees the user lock that the session has, so that two could hold.
-fn is_too_old(version: &str, is_mariadb: bool) -> bool {
-    let mut numbers =
-        version.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
-    let mut next = || numbers.next().unwrap_or(0);
-    [next(), next(), next()] < if is_mariadb { [10, 0, 2] } else { [5, 7, 5] }
 }
 
 /// The connections of one runtime.
@@ -384,7 +374,7 @@ mod tests {
 
     async fn pool(server: &MariaDb) -> Pool {
         let address = Address::parse(&server.url()).expect("a URL");
-        let settings = Settings::from_address(address, TTL, 8).expect("settings");
+        let settings = Settings::from_address(address, TTL, "queue").expect("settings");
         Pool::open(Arc::new(settings)).await.expect("a pool")
     }
 
@@ -431,19 +421,5 @@ mod tests {
         assert!(!waiter.is_closed());
         holder.run("free", statement("ROLLBACK", ())).await.expect("the end");
         put().await.expect("it is free");
-    }
-
-    #[test]
-    fn servers_with_one_user_lock_per_session_are_too_old() {
-        for (version, is_too_old) in [
-            ("5.6.51-log", true),
-            ("5.7.4-m14", true),
-            ("5.7.5", false),
-            ("8.0.40", false),
-            ("10.0.1-MariaDB", true),
-            ("10.11.6-MariaDB-0+deb12u1", false),
-        ] {
-            assert_eq!(super::is_too_old(version, version.contains("MariaDB")), is_too_old, "{version}");
-        }
     }
 }

@@ -17,7 +17,7 @@ pub fn urls(data: &[u8]) {
             .iter()
             .all(|key| address.get(key).is_none())
     {
-        let _ = Settings::from_address(address, Duration::from_secs(10), 8);
+        let _ = Settings::from_address(address, Duration::from_secs(10), "queue");
     }
 }
 

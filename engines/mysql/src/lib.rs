@@ -44,16 +44,6 @@ const ADVISORY: Abilities = Abilities::new(ENGINE, "advisory", "mysql://user@hos
     .evict_ends_others()
     .crash_frees_at_once();
 
-/// How many connections a keeper opens at most, unless the URL says otherwise: on each runtime to share the work of a
-/// queue, to hold locks each in its own transaction, or to wait for user locks.
-fn connections(style: &str) -> usize {
-    match style {
-        "session" => 32,
-        "advisory" => 16,
-        _ => 8,
-    }
-}
-
 /// The statements that create what a style needs; empty for a style that there is not.
 pub fn schema(style: &str) -> &'static str {
     match style {
@@ -75,7 +65,7 @@ pub fn schema(style: &str) -> &'static str {
 pub async fn connect(mut address: Address, ttl: Duration) -> Result<Arc<dyn Engine>> {
     let styles: Vec<&'static str> = STYLES.iter().map(|style| style.style).collect();
     let style = address.take_style(&styles)?;
-    let settings = Arc::new(Settings::from_address(address, ttl, connections(style))?);
+    let settings = Arc::new(Settings::from_address(address, ttl, style)?);
     let creating = schema::create(Arc::clone(&settings), style, schema(style));
     let created = background::handle().spawn(creating).await;
     let server = created.map_err(|error| Error::temporary(ENGINE, "connect", error))??;

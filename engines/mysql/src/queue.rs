@@ -466,7 +466,8 @@ mod tests {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port").port();
         let address =
             Address::parse(&format!("mysql://root@127.0.0.1:{port}/nobody-listens")).expect("a URL");
-        let queue = TableQueue::open(Arc::new(Settings::from_address(address, TTL, 8).expect("settings")));
+        let queue =
+            TableQueue::open(Arc::new(Settings::from_address(address, TTL, "queue").expect("settings")));
         let waiters = Arc::clone(&queue.waiters);
         let keeper = Keeper::builder().ttl(TTL).build(Arc::new(QueueEngine(queue))).expect("a keeper");
         keeper.mutex("it").try_lock().await.expect_err("nobody listens");

@@ -92,7 +92,7 @@ fn text_of(code: i32) -> String {
         code::INVALID_ACL => "the ACL is not valid: 'acl=creator' needs 'auth'",
         code::AUTH_FAILED => "the authentication failed",
         code::BAD_ARGUMENTS => "bad arguments: the name has characters that ZooKeeper does not allow",
-        code::UNIMPLEMENTED => "the server is too old: ZooKeeper 3.5.3 or newer is needed",
+        code::UNIMPLEMENTED => "the server is too old: ZooKeeper 3.6 or newer is needed",
         _ => return format!("the server replied with code {code}"),
     };
     text.to_owned()
