@@ -430,6 +430,11 @@ impl Script {
     }
 }
 
+/// A TTL as scripts take it: at least one, for a TTL of zero would be none.
+pub fn milliseconds(ttl: Duration) -> u64 {
+    u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
 /// One call of a script.
 #[derive(Debug, Clone)]
 pub struct Call {

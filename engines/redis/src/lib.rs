@@ -21,7 +21,7 @@ mod wake;
 /// The parts that other engines on Redis servers are built of.
 pub mod parts {
     pub use crate::config::ConnectOptions;
-    pub use crate::connection::{Call, Connection, Script, Server};
+    pub use crate::connection::{Call, Connection, Script, Server, milliseconds};
     pub use crate::error::error;
     pub use crate::keys::PlainKeys;
     pub use crate::poller::{Pace, Pollers, Wakes};

@@ -1,7 +1,7 @@
 //! The style 'plain': a string key as other clients write it, with a fencing token in it.
 
 use crate::config::{Config, ENGINE, time_limit};
-use crate::connection::Script;
+use crate::connection::{Script, milliseconds};
 use crate::error::error;
 use crate::keys::{self, PlainKeys};
 use crate::poller::{Pace, Pollers, Wakes};
@@ -71,10 +71,6 @@ impl RedisPlain {
         inner.servers.connect(poll_now).await?;
         Ok(Self(inner))
     }
-}
-
-fn milliseconds(ttl: Duration) -> u64 {
-    u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
 impl Inner {

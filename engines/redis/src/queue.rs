@@ -1,7 +1,7 @@
 //! The style 'queue': first come, first served, by a script that keeps the whole queue at the server.
 
 use crate::config::{Config, ENGINE, time_limit};
-use crate::connection::{Call, Script};
+use crate::connection::{Call, Script, milliseconds};
 use crate::error::error;
 use crate::keys::{self, QueueKeys};
 use crate::servers::Servers;
@@ -80,11 +80,6 @@ fn receive(waiters: &Waiters, claims: &Lifeline, message: &str) {
 /// A call of the script on one lock.
 fn call(name: &LockName, verb: &str) -> Call {
     QUEUE.call(&QueueKeys::of(name.as_str()).0).arg(verb)
-}
-
-/// At least one: a TTL of zero would be none.
-fn milliseconds(ttl: Duration) -> u64 {
-    u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
 fn keep_call(locks: &[&[(Claim, Duration)]]) -> Call {

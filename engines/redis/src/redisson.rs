@@ -2,7 +2,7 @@
 //! Only Redis has a client whose locks have a layout and messages of their own.
 
 use crate::config::{Config, ENGINE, time_limit};
-use crate::connection::{Call, Script};
+use crate::connection::{Call, Script, milliseconds};
 use crate::error::error;
 use crate::keys::{self, PlainKeys, RedissonKeys};
 use crate::servers::Servers;
@@ -72,10 +72,6 @@ impl Redisson {
         inner.servers.connect(|| {}).await?;
         Ok(Self(inner))
     }
-}
-
-fn milliseconds(ttl: Duration) -> u64 {
-    u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
 /// The field of a claim of ours: its id in the form of a UUID, and a thread.

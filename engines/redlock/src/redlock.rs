@@ -12,7 +12,7 @@ use lockkeeper_core::engine::{
 };
 use lockkeeper_core::{Abilities, Demand, Error, LockView, Result, Token};
 use lockkeeper_redis::parts::{
-    Call, HolderText, Pace, PlainKeys, Pollers, Script, Wakes, error, foreign_bytes, integer,
+    Call, HolderText, Pace, PlainKeys, Pollers, Script, Wakes, error, foreign_bytes, integer, milliseconds,
 };
 use rand::RngExt as _;
 use redis::{RedisError, RedisResult, Value};
@@ -45,10 +45,6 @@ pub(crate) struct Inner {
     attempts: AtomicU64,
     /// Claims that too few nodes have, and when the last of these has forgotten them.
     too_few: Mutex<HashMap<ClaimId, Moment>>,
-}
-
-pub(crate) fn milliseconds(ttl: Duration) -> u64 {
-    u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
 pub(crate) fn fence_ms(ttl: Duration) -> u64 {

@@ -6,11 +6,11 @@
 
 use crate::ballot::quorum;
 use crate::nodes::Replies;
-use crate::redlock::{Inner, call_for, fence_ms, keys, milliseconds, mode};
+use crate::redlock::{Inner, call_for, fence_ms, keys, mode};
 use crate::scripts;
 use crate::view;
 use lockkeeper_core::engine::{Renewal, background};
-use lockkeeper_redis::parts::integer;
+use lockkeeper_redis::parts::{integer, milliseconds};
 use redis::{RedisResult, Value};
 use std::sync::Arc;
 
