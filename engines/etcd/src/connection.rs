@@ -13,7 +13,7 @@ use lockkeeper_core::engine::{Batch, Batcher, Clock, LockName, NoReply, Replies,
 use lockkeeper_core::{Error, Result};
 use std::collections::HashSet;
 use std::fmt;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -110,18 +110,9 @@ impl Connection {
         &self.member
     }
 
-    /// Sends a transaction that concerns no other lock, by itself or together with those of others. `removes` is the key that it
-    /// removes if it does nothing else.
-    ///
-    /// Cancel safety: it may or may not take effect.
-    pub(crate) async fn txn(
-        &self,
-        name: LockName,
-        removes: Option<Key>,
-        request: TxnRequest,
-    ) -> Result<TxnResponse, RequestError> {
-        let ended = || Err(Status::unavailable("the connection's runtime has ended").into());
-        self.transactions.request(Transaction { name, removes, request }).await.unwrap_or_else(ended)
+    /// Sends transactions of many tasks together.
+    pub(crate) fn transactions(&self) -> &Batcher<Transactions> {
+        &self.transactions
     }
 }
 
@@ -135,7 +126,8 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Sends one request, with the user's token if there is a user, and waits for the reply.
+    /// Sends one request, with the user's token if there is a user, and waits for the reply as long as the connection replies
+    /// to other requests, at most for half a TTL: a request that is sent again does not make a busy server quicker.
     ///
     /// Cancel safety: the request may or may not take effect.
     pub(crate) async fn call<Q, R, F: Future<Output = Result<Response<R>, Status>>>(
@@ -151,28 +143,16 @@ impl Member {
         if let Some(token) = &token {
             request.metadata_mut().insert("token", token.clone());
         }
-        match self.reply_of_busy(pin!(send(self.channel.clone(), request))).await? {
-            Ok(response) => Ok(response.into_inner()),
-            Err(status) => Err(self.refused(status, token.as_ref())),
-        }
-    }
-
-    pub(crate) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, RequestError> {
-        self.call(request, |channel, request| async {
-            KvClient::new(channel).max_decoding_message_size(LARGEST_REPLY_BYTES).txn(request).await
-        })
-        .await
-    }
-
-    /// Waits for a reply as long as the connection replies to other requests, at most for half a TTL: a request that is sent
-    /// again does not make a busy server quicker.
-    async fn reply_of_busy<T>(&self, mut reply: Pin<&mut impl Future<Output = T>>) -> Result<T, NoReply> {
+        let _closes = ClosesIfSilent(self);
+        let mut reply = pin!(send(self.channel.clone(), request));
         let give_up_at = Instant::now() + self.members.busy_limit;
         loop {
-            match self.reply(reply.as_mut()).await {
-                Err(_) if !self.replies.is_silent() && Instant::now() < give_up_at => {}
-                reply => return reply,
-            }
+            return match self.replies.request(reply.as_mut()).await {
+                Err(_) if !self.replies.is_silent() && Instant::now() < give_up_at => continue,
+                Err(no_reply) => Err(no_reply.into()),
+                Ok(Ok(response)) => Ok(response.into_inner()),
+                Ok(Err(status)) => Err(self.refused(status, token.as_ref())),
+            };
         }
     }
 
@@ -238,6 +218,14 @@ impl Member {
     }
 }
 
+/// The driver's call of a transaction.
+pub(crate) async fn txn(
+    channel: Channel,
+    request: Request<TxnRequest>,
+) -> Result<Response<TxnResponse>, Status> {
+    KvClient::new(channel).max_decoding_message_size(LARGEST_REPLY_BYTES).txn(request).await
+}
+
 /// Closes a connection that is found to be silent.
 struct ClosesIfSilent<'a>(&'a Member);
 
@@ -256,16 +244,16 @@ impl fmt::Debug for Connection {
 }
 
 /// The transaction of one task.
-struct Transaction {
-    name: LockName,
+pub(crate) struct Transaction {
+    pub(crate) name: LockName,
     /// The key that it removes, if it does nothing else.
-    removes: Option<Key>,
-    request: TxnRequest,
+    pub(crate) removes: Option<Key>,
+    pub(crate) request: TxnRequest,
 }
 
 /// Sends transactions of many tasks as one, each with its own conditions: what a transaction costs etcd is mostly the
 /// request and the proposal to its members, not its content.
-struct Transactions(Arc<Member>);
+pub(crate) struct Transactions(Arc<Member>);
 
 impl Batch for Transactions {
     type Request = Transaction;
@@ -297,15 +285,15 @@ impl Transactions {
     async fn send_together(&self, transactions: Vec<&Transaction>) -> Vec<<Self as Batch>::Reply> {
         let requests: Vec<&TxnRequest> = transactions.into_iter().map(|one| &one.request).collect();
         if let [request] = requests[..] {
-            return vec![self.0.txn(request.clone()).await];
+            return vec![self.0.call(request.clone(), txn).await];
         }
         let nested = requests.iter().map(|request| Operation::RequestTxn((*request).clone()));
         let success = nested.map(|request| RequestOp { request: Some(request) }).collect();
-        match self.0.txn(TxnRequest { success, ..TxnRequest::default() }).await {
+        match self.0.call(TxnRequest { success, ..TxnRequest::default() }, txn).await {
             Ok(response) => parts(response, requests.len()),
             Err(error) if error.is_temporary() => vec![Err(error); requests.len()],
             // One may be the reason for all: it has another lease, or no permission, or is too much.
-            Err(_) => join_all(requests.into_iter().map(|request| self.0.txn(request.clone()))).await,
+            Err(_) => join_all(requests.into_iter().map(|request| self.0.call(request.clone(), txn))).await,
         }
     }
 }

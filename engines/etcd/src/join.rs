@@ -67,11 +67,11 @@ impl Parts {
         has_queue: bool,
     ) -> Result<Reply<TxnResponse>, RequestError> {
         if has_queue {
-            return self.client.txn_of(&claim.name, &request_without_look(claim, entry, lease)).await;
+            return self.client.txn_of(&claim.name, None, &request_without_look(claim, entry, lease)).await;
         }
         let mut retried = false;
         if claim.demand == Demand::Exclusive && !self.claims.was_contended(&claim.name) {
-            let reply = self.client.txn_of(&claim.name, &request_if_free(claim, entry, lease)).await?;
+            let reply = self.client.txn_of(&claim.name, None, &request_if_free(claim, entry, lease)).await?;
             if reply.value.succeeded {
                 self.claims.change(claim.id, |entry| {
                     entry.times = entry.times.granted_at_join();
@@ -81,7 +81,7 @@ impl Parts {
             }
             retried = reply.retried;
         }
-        let reply = self.client.txn_of(&claim.name, &request(claim, entry, lease)).await?;
+        let reply = self.client.txn_of(&claim.name, None, &request(claim, entry, lease)).await?;
         Ok(Reply { retried: reply.retried || retried, ..reply })
     }
 

@@ -319,7 +319,7 @@ impl Parts {
             // The key may be another claim's by the time this arrives (Q7).
             Some(place) => {
                 let delete = delete_created_at(&entry.key, place);
-                deleted(self.client.leave_of(&claim.name, &entry.key, &delete).await)
+                deleted(self.client.txn_of(&claim.name, Some(&entry.key), &delete).await)
             }
             None => self.client.delete(&entry.key).await,
         }
@@ -333,7 +333,7 @@ impl Parts {
         let both = [Request::RequestDeleteRange(delete), Request::RequestPut(put)];
         let success = both.map(|request| RequestOp { request: Some(request) }).into();
         let request = TxnRequest { success, ..TxnRequest::default() };
-        deleted(self.client.leave_of(&claim.name, &entry.key, &request).await)
+        deleted(self.client.txn_of(&claim.name, Some(&entry.key), &request).await)
     }
 
     async fn tombstone_lease(&self) -> Result<i64, RequestError> {

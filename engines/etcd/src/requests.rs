@@ -1,7 +1,7 @@
 //! The requests of etcd's API, sent again to the next member when one fails; only etcd's driver leaves that to us.
 
 use crate::config::{Config, Times};
-use crate::connection::{Connection, LARGEST_REPLY_BYTES, Members};
+use crate::connection::{Connection, LARGEST_REPLY_BYTES, Members, Transaction, txn};
 use crate::error::RequestError;
 use crate::generated::kv_client::KvClient;
 use crate::generated::lease_client::LeaseClient;
@@ -69,35 +69,23 @@ impl Client {
     pub(crate) async fn txn(&self, request: &TxnRequest) -> Result<Reply<TxnResponse>, RequestError> {
         self.send(|connection| {
             let request = request.clone();
-            async move { connection.member().txn(request).await }
+            async move { connection.member().call(request, txn).await }
         })
         .await
     }
 
-    /// Sends a transaction that concerns no other lock, by itself or together with those of others.
+    /// Sends a transaction that concerns no other lock, by itself or together with those of others. `removes` is the key that it
+    /// removes if it does nothing else: such a one may travel together with those of the same lock.
     pub(crate) async fn txn_of(
         &self,
         name: &LockName,
+        removes: Option<&Key>,
         request: &TxnRequest,
     ) -> Result<Reply<TxnResponse>, RequestError> {
         self.send(|connection| {
-            let (name, request) = (name.clone(), request.clone());
-            async move { connection.txn(name, None, request).await }
-        })
-        .await
-    }
-
-    /// Sends a transaction that removes this key and reads nothing, by itself or together with others, those of the same lock
-    /// included.
-    pub(crate) async fn leave_of(
-        &self,
-        name: &LockName,
-        key: &Key,
-        request: &TxnRequest,
-    ) -> Result<Reply<TxnResponse>, RequestError> {
-        self.send(|connection| {
-            let (name, key, request) = (name.clone(), key.clone(), request.clone());
-            async move { connection.txn(name, Some(key), request).await }
+            let one = Transaction { name: name.clone(), removes: removes.cloned(), request: request.clone() };
+            let ended = || Err(Status::unavailable("the connection's runtime has ended").into());
+            async move { connection.transactions().request(one).await.unwrap_or_else(ended) }
         })
         .await
     }

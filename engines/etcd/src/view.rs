@@ -80,7 +80,7 @@ impl Parts {
         let failed = |error: RequestError| error.into_error("evict a claim");
         let Some(meant) = self.find(name, id).await.map_err(failed)? else { return Ok(false) };
         let request = delete_created_at(&meant.key, meant.create_revision);
-        let reply = deleted(self.client.txn_of(name, &request).await).map_err(failed)?;
+        let reply = deleted(self.client.txn_of(name, None, &request).await).map_err(failed)?;
         Ok(reply.retried || reply.value)
     }
 }
