@@ -2,6 +2,7 @@
 
 use crate::config::{Backend, Encryption, Host, Mode, Settings};
 use crate::error::{ENGINE, failed, is_about_names, is_login_refused, no_reply};
+use crate::schema::is_too_old;
 use futures_util::future::{join3, try_join_all};
 use lockkeeper_core::engine::{Clock, Lifeline, Replies};
 use lockkeeper_core::{Error, Result};
@@ -116,16 +117,6 @@ impl Identity {
         }
         Ok(())
     }
-}
-
-/// The first version with `plan_cache_mode` and `AS MATERIALIZED`. The engine's page and the changelog say the same.
-const OLDEST_MAJOR_VERSION: u32 = 12;
-
-/// Whether the server lacks SQL that every style uses. One that says no number is believed to have it.
-fn is_too_old(version: &str) -> bool {
-    let number = version.strip_prefix("PostgreSQL ").map(|rest| rest.split(|c: char| !c.is_ascii_digit()));
-    let major = number.and_then(|mut parts| parts.next()?.parse::<u32>().ok());
-    major.is_some_and(|major| major < OLDEST_MAJOR_VERSION)
 }
 
 impl Connection {
@@ -476,22 +467,6 @@ async fn receive(mut connection: DriverConnection, end: End, replies: Arc<Replie
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_server_without_the_sql_of_every_style_is_too_old() {
-        for (version, expected) in [
-            ("PostgreSQL 9.6.24 on x86_64-pc-linux-gnu", true),
-            ("PostgreSQL 11.22 (Debian 11.22-1) on x86_64-pc-linux-gnu", true),
-            ("PostgreSQL 12beta1 on x86_64-pc-linux-gnu", false),
-            ("PostgreSQL 12.0, compiled by Visual C++", false),
-            ("PostgreSQL 15.8 (Debian 15.8-0+deb12u1) on x86_64-pc-linux-gnu", false),
-            ("EnterpriseDB 9", false),
-            ("PostgreSQL", false),
-            ("", false),
-        ] {
-            assert_eq!(is_too_old(version), expected, "{version}");
-        }
-    }
 
     /// Behind a transaction pooler nobody else says which types they have.
     #[test]

@@ -17,6 +17,16 @@ macro_rules! version {
 }
 const VERSION: i64 = version!();
 
+/// The first version with `plan_cache_mode` and `AS MATERIALIZED`. The engine's page and the changelog say the same.
+const OLDEST_MAJOR_VERSION: u32 = 12;
+
+/// Whether the server lacks SQL that every style uses. One that says no number is believed to have it.
+pub(crate) fn is_too_old(version: &str) -> bool {
+    let number = version.strip_prefix("PostgreSQL ").map(|rest| rest.split(|c: char| !c.is_ascii_digit()));
+    let major = number.and_then(|mut parts| parts.next()?.parse::<u32>().ok());
+    major.is_some_and(|major| major < OLDEST_MAJOR_VERSION)
+}
+
 /// The statements of a style. They create what is missing and replace what is older, so they are its migration as well.
 macro_rules! statements {
     ($style:literal) => {
@@ -107,6 +117,22 @@ async fn update(connection: &Connection, settings: &Settings, style: &'static st
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_without_the_sql_of_every_style_is_too_old() {
+        for (version, expected) in [
+            ("PostgreSQL 9.6.24 on x86_64-pc-linux-gnu", true),
+            ("PostgreSQL 11.22 (Debian 11.22-1) on x86_64-pc-linux-gnu", true),
+            ("PostgreSQL 12beta1 on x86_64-pc-linux-gnu", false),
+            ("PostgreSQL 12.0, compiled by Visual C++", false),
+            ("PostgreSQL 15.8 (Debian 15.8-0+deb12u1) on x86_64-pc-linux-gnu", false),
+            ("EnterpriseDB 9", false),
+            ("PostgreSQL", false),
+            ("", false),
+        ] {
+            assert_eq!(is_too_old(version), expected, "{version}");
+        }
+    }
 
     /// A database may have any encoding, and not every one has every letter.
     #[test]

@@ -19,7 +19,7 @@ use redis::{RedisError, RedisResult, Value};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long a node remembers the last number of an idle lock: the nodes' clocks must not differ by more.
@@ -44,7 +44,7 @@ pub(crate) struct Inner {
     holder: HolderText,
     attempts: AtomicU64,
     /// Claims that too few nodes have, and when the last of these has forgotten them.
-    too_few: Mutex<HashMap<ClaimId, Moment>>,
+    pub(crate) too_few: Mutex<HashMap<ClaimId, Moment>>,
 }
 
 pub(crate) fn fence_ms(ttl: Duration) -> u64 {
@@ -131,19 +131,6 @@ impl Inner {
             attempts: AtomicU64::new(0),
             too_few: Mutex::default(),
         }
-    }
-
-    /// Some nodes, too few, still have these claims. They keep them to the end of their time: a holder may go by the deadline
-    /// that it was given before, and the nodes that have restarted since cannot know of it.
-    fn leave_to_expire<'a>(&self, renewals: impl Iterator<Item = &'a Renewal>) {
-        let now = Clock::Boot.now();
-        let mut too_few = self.too_few.lock().unwrap_or_else(PoisonError::into_inner);
-        too_few.retain(|_, forgotten| *forgotten > now);
-        too_few.extend(renewals.map(|renewal| (renewal.claim.id, now.plus(renewal.ttl))));
-    }
-
-    fn is_left_to_expire(&self, id: ClaimId) -> bool {
-        self.too_few.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&id)
     }
 
     /// Receives a message of the channel: `<claim id> <lock>`. If the claim has given up waiting, the next one is woken.

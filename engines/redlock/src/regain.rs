@@ -1,4 +1,5 @@
-//! A hold regains the nodes that have lost it: a restart forgets it, and an absence outlives its TTL.
+//! A hold regains the nodes that have lost it: a restart forgets it, and an absence outlives its TTL. One that too few have
+//! stays there to its end.
 //! Only RedLock has nodes to regain.
 //!
 //! Only a claim that a majority has just renewed is let in again, so a renewal revives nothing (Law 2): whether the hold
@@ -9,10 +10,10 @@ use crate::nodes::Replies;
 use crate::redlock::{Inner, call_for, fence_ms, keys, mode};
 use crate::scripts;
 use crate::view;
-use lockkeeper_core::engine::{Renewal, background};
+use lockkeeper_core::engine::{ClaimId, Clock, Renewal, background};
 use lockkeeper_redis::parts::{integer, milliseconds};
 use redis::{RedisResult, Value};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 /// What the nodes say to a round of renewals.
 pub(crate) struct Round {
@@ -52,6 +53,19 @@ impl Round {
 }
 
 impl Inner {
+    /// Some nodes, too few, still have these claims. They keep them to the end of their time: a holder may go by the deadline
+    /// that it was given before, and the nodes that have restarted since cannot know of it.
+    pub(crate) fn leave_to_expire<'a>(&self, renewals: impl Iterator<Item = &'a Renewal>) {
+        let now = Clock::Boot.now();
+        let mut too_few = self.too_few.lock().unwrap_or_else(PoisonError::into_inner);
+        too_few.retain(|_, forgotten| *forgotten > now);
+        too_few.extend(renewals.map(|renewal| (renewal.claim.id, now.plus(renewal.ttl))));
+    }
+
+    pub(crate) fn is_left_to_expire(&self, id: ClaimId) -> bool {
+        self.too_few.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&id)
+    }
+
     /// Listens to the rest of a round that a majority has decided, and lets its claims in where they are missing. In the
     /// background: nobody waits for it.
     pub(crate) fn regain(self: &Arc<Self>, mut round: Round, mut rest: Replies<Vec<RedisResult<Value>>>) {

@@ -94,7 +94,10 @@ fn comment(text: &str) -> Result<Event, Infallible> {
     get, path = "/v1/holds/{hold}/events", tag = "holds", security((), ("token" = [])),
     params(("hold" = String, Path, description = "The hold")),
     responses(
-        (status = 200, description = "Events until it is lost or released; the data of each is a `Change`", body = String, content_type = "text/event-stream"),
+        (
+            status = 200, description = "Events until it is lost or released; the data of each is a `Change`", body = String,
+            content_type = "text/event-stream"
+        ),
         (status = 401, description = "`no_token`, `bad_token`"),
         (status = 403, description = "`forbidden`, `bad_host`, `bad_origin`"),
         (status = 404, description = "`unknown_hold`"),

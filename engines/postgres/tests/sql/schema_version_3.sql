@@ -5,7 +5,7 @@ CREATE SEQUENCE IF NOT EXISTS lockkeeper_token;
 
 -- Every connection begins with this. After a failover to a standby that lagged behind, a restore, or a crash before
 -- which some connections did not wait for the disk, the sequence may have gone back. The server's time in microseconds
--- puts it ahead of everything that was handed out, since no server hands out a million tokens a second; and if the
+-- puts it ahead of everything that was given, since no server gives a million tokens a second; and if the
 -- clock has gone back, too, the million does that were skipped.
 CREATE OR REPLACE FUNCTION lockkeeper_raise_tokens()
 RETURNS void LANGUAGE plpgsql AS $$
@@ -22,7 +22,7 @@ END $$;
 -- The queue style: one row per claim, and the functions that change them.
 --
 -- Every function takes an advisory lock on the lock's name until its transaction ends, so that for one lock they
--- run one after the other and places are handed out in the order of commits (Law 1); and it looks at the claims
+-- run one after the other and places are given in the order of commits (Law 1); and it looks at the claims
 -- in a LATER statement: under READ COMMITTED each statement of a function sees what was committed before it
 -- began, and a statement that waited would still see the past.
 
