@@ -1,11 +1,11 @@
-//! What clients of two servers on one engine see while both hops are cut, delayed and reset and one server ends, judged by the
-//! checker: no overlap, no late lost signal.
+//! What clients of two servers on one engine see while both hops are cut, delayed and reset, the engine is paused and one server
+//! ends, judged by the checker: no overlap, no late lost signal.
 
 use lockkeeper_conformance::history::{EventKind, Recorder};
 use lockkeeper_core::engine::Address;
 use lockkeeper_core::{Demand, Keeper};
 use lockkeeper_serve::{Listener, Server, Settings};
-use lockkeeper_testkit::{Proxy, Redis};
+use lockkeeper_testkit::{Postgres, Proxy};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -18,8 +18,8 @@ const LOCKS: u32 = 2;
 
 /// A server with a runtime of its own, which ends with it. Its keeper outlives that, and leaves for the guards that are dropped.
 fn server(engine: SocketAddr) -> (Runtime, SocketAddr) {
+    let url = format!("postgres://postgres@{engine}/postgres");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let url = format!("redis://{engine}");
     let address = runtime.block_on(async move {
         let keeper = lockkeeper::Connect::to(url).ttl(TTL).connect().await.unwrap();
         let listener = Listener::bind("127.0.0.1:0", None).await.unwrap();
@@ -56,10 +56,10 @@ async fn turn(keeper: &Keeper, recorder: &Recorder, client: u32, round: u32) {
 
 #[test]
 fn histories_hold_while_both_hops_fail_and_a_server_dies() {
-    let redis = Redis::start();
-    let to_engine = Proxy::start(([127, 0, 0, 1], redis.port()).into());
-    let (first, first_address) = server(to_engine.addr());
-    let (_second, second_address) = server(([127, 0, 0, 1], redis.port()).into());
+    let engine = Postgres::start();
+    let to_engine = [(); 2].map(|()| Proxy::start(([127, 0, 0, 1], engine.port()).into()));
+    let (first, first_address) = server(to_engine[0].addr());
+    let (_second, second_address) = server(to_engine[1].addr());
     let to_servers = [Proxy::start(first_address), Proxy::start(second_address)];
     let recorder = Recorder::new();
     let over = Arc::new(AtomicBool::new(false));
@@ -81,11 +81,13 @@ fn histories_hold_while_both_hops_fail_and_a_server_dies() {
         .collect();
     let pause = |time: Duration| std::thread::sleep(time);
     pause(TTL);
-    // Requests take effect, and no client learns it, for longer than the TTL.
+    // Requests take effect, and no client learns it, for longer than the TTL; the other server's engine is slow.
     to_servers[0].cut_replies();
+    to_engine[1].delay(TTL / 16);
     pause(TTL * 3 / 2);
     to_servers[0].heal();
-    pause(TTL);
+    to_engine[1].heal();
+    pause(TTL / 2);
     // Replies come late, and connections break under them.
     to_servers[1].delay(TTL / 8);
     pause(TTL / 2);
@@ -93,16 +95,21 @@ fn histories_hold_while_both_hops_fail_and_a_server_dies() {
     pause(TTL / 2);
     to_servers[1].heal();
     // A server loses its engine for longer than the TTL, while its clients reach it.
-    to_engine.cut();
+    to_engine[0].cut();
     pause(TTL * 3 / 2);
-    to_engine.heal();
+    to_engine[0].heal();
+    pause(TTL);
+    // The engine stops beyond every TTL, with requests of both under way, and goes on with them.
+    engine.pause();
+    pause(TTL * 5 / 4);
+    engine.resume();
     pause(TTL);
     // Nobody reaches the other one, and then the first one's runtime ends.
     to_servers[1].cut();
     pause(TTL);
     to_servers[1].heal();
     first.shutdown_background();
-    pause(TTL * 2);
+    pause(TTL * 5 / 4);
     over.store(true, SeqCst);
     for turn in turns {
         let ended = clients.block_on(async { tokio::time::timeout(Duration::from_secs(60), turn).await });
