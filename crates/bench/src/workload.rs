@@ -23,6 +23,7 @@ use crate::{Result, measure::Latencies};
 use lockkeeper::views::Abilities;
 use lockkeeper_testkit::Placement;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// The shares of which latencies are shown.
 pub(crate) const SHARES: &[f64] = &[0.5, 0.99];
@@ -191,9 +192,17 @@ impl Workload {
             Self::Waiting | Self::Holding | Self::Recovery => {
                 let task =
                     Task::Measure { url: url.into(), workload: self, size, scale: Box::new(scale.clone()) };
-                helper::measure(&task, scale.patience)
+                helper::measure(&task, self.patience(scale))
             }
             _ => self.run_here(url, size, scale),
+        }
+    }
+
+    /// How long a run may take before it is given up.
+    fn patience(self, scale: &Scale) -> Duration {
+        match self {
+            Self::Recovery => scale.patience + recovery::LONGEST,
+            _ => scale.patience,
         }
     }
 
@@ -220,7 +229,9 @@ impl Workload {
             Self::Holding => runtime::run(Threads::Many, scale.patience, holding::run(url, size, scale)),
             Self::Crash => runtime::run(Threads::Many, scale.patience, crash::run(url, scale)),
             Self::Pause => runtime::run(Threads::Many, scale.patience, pause::run(url, scale)),
-            Self::Recovery => runtime::run(Threads::Many, scale.patience, recovery::run(url, size, scale)),
+            Self::Recovery => {
+                runtime::run(Threads::Many, self.patience(scale), recovery::run(url, size, scale))
+            }
             Self::Serve => runtime::run(Threads::Many, scale.patience * 2, serve::run(url, scale)),
         }
     }

@@ -247,7 +247,8 @@ fn a_unix_socket_is_its_owners_alone_and_is_gone_with_the_server() {
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let shown = reply(UnixStream::connect(&path).unwrap(), "GET /v1/locks");
     assert!(
-        shown.starts_with("HTTP/1.1 200") && shown.ends_with("{\"locks\":[],\"deadlocks\":[]}"),
+        shown.starts_with("HTTP/1.1 200")
+            && shown.ends_with("{\"locks\":[],\"more\":false,\"deadlocks\":[]}"),
         "{shown}"
     );
     assert_eq!(place.status(["serve", "--listen", &listen]).0, 64, "a socket in use is not taken");

@@ -159,8 +159,11 @@ fn a_torn_connection_ends_in_the_middle_of_a_request() {
     let (proxy, mut client, got) = warm();
     proxy.tear();
     client.write_all(&[1, 2, 3, 4]).unwrap();
-    assert_eq!((got.recv_timeout(PATIENCE), got.recv_timeout(PATIENCE)), (Ok(1), Ok(2)));
-    assert!(got.recv_timeout(SILENCE).is_err(), "the other half does not arrive");
+    let mut arrived = Vec::new();
+    while let Ok(byte) = got.recv_timeout(SILENCE) {
+        arrived.push(byte);
+    }
+    assert!([1, 2].starts_with(&arrived), "half of it, less what the reset overtakes: {arrived:?}");
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     let end = client.read_to_end(&mut Vec::new()).map_err(|error| error.kind());
     assert_eq!(end, Err(ErrorKind::ConnectionReset));

@@ -31,6 +31,10 @@ pub(crate) async fn find(
 ) -> Result<Vec<Found>, RequestError> {
     // `a/b` begins the names `a/b`, `a/bc` and `a/b/c`: all below `a`.
     let start = prefix.rsplit_once('/').map_or("", |(start, _)| start);
+    // Our server may lag behind the leader, and would not show a lock that was just taken by way of another one.
+    let mut requests = session.requests();
+    requests.add_without_reply(Request::sync("/"));
+    requests.send();
     let mut found = Vec::new();
     let mut level = vec![(start.to_owned(), keys::directory(chroot, start))];
     while !level.is_empty() {

@@ -22,7 +22,7 @@ const RECOVERED: f64 = 0.8;
 /// How long the overload lasts.
 const OVERLOAD: Duration = Duration::from_secs(5);
 /// How long recovery may take before it is given up.
-const LONGEST: Duration = Duration::from_secs(60);
+pub(crate) const LONGEST: Duration = Duration::from_secs(60);
 /// One look at the rate.
 const WINDOW: Limit = Limit { turns: u64::MAX, time: Duration::from_millis(500) };
 
