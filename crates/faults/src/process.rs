@@ -4,9 +4,11 @@ use crate::network::Network;
 use crate::worker::{ASKED, BLOCK, READY, STOP, Task};
 use lockkeeper_conformance::history::History;
 use lockkeeper_core::engine::Clock;
+use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -22,7 +24,21 @@ pub(crate) fn limit_files(pid: Pid, limit: Rlimit) -> io::Result<Rlimit> {
     let before = rustix::process::getrlimit(Resource::Nofile);
     // Only the soft limit, which may be raised again.
     let maximum = maximum.or(before.maximum);
-    Ok(prlimit(Some(pid), Resource::Nofile, Rlimit { current, maximum })?)
+    match prlimit(Some(pid), Resource::Nofile, Rlimit { current, maximum }) {
+        // In some containers not even root may limit a server that runs as another user. That user may.
+        Err(Errno::PERM) => limit_files_as_owner(pid, current).map(|()| before),
+        limited => Ok(limited?),
+    }
+}
+
+fn limit_files_as_owner(pid: Pid, soft: Option<u64>) -> io::Result<()> {
+    let owner = std::fs::metadata(format!("/proc/{pid}"))?;
+    let soft = soft.map_or("unlimited".to_owned(), |soft| soft.to_string());
+    let status = Command::new("setpriv")
+        .args(["--clear-groups", &format!("--reuid={}", owner.uid()), &format!("--regid={}", owner.gid())])
+        .args(["prlimit", &format!("--pid={pid}"), &format!("--nofile={soft}:")])
+        .status()?;
+    if status.success() { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
 /// A worker process and the network in front of its servers.
