@@ -156,6 +156,13 @@ fn a_dropped_proxy_resets_its_connections_and_listens_no_more() {
 
 #[test]
 fn a_torn_connection_ends_in_the_middle_of_a_request() {
+    // A reset may overtake bytes that nobody has read yet, so the whole half does not arrive each time.
+    const TRIES: usize = 50;
+    assert!((0..TRIES).any(|_| torn() == [1, 2]), "half of the request never arrived");
+}
+
+/// What arrives of a request of four bytes.
+fn torn() -> Vec<u8> {
     let (proxy, mut client, got) = warm();
     proxy.tear();
     client.write_all(&[1, 2, 3, 4]).unwrap();
@@ -163,13 +170,14 @@ fn a_torn_connection_ends_in_the_middle_of_a_request() {
     while let Ok(byte) = got.recv_timeout(SILENCE) {
         arrived.push(byte);
     }
-    assert!([1, 2].starts_with(&arrived), "half of it, less what the reset overtakes: {arrived:?}");
+    assert!([1, 2].starts_with(&arrived), "the other half does not arrive: {arrived:?}");
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     let end = client.read_to_end(&mut Vec::new()).map_err(|error| error.kind());
     assert_eq!(end, Err(ErrorKind::ConnectionReset));
     let other = connect(&proxy);
     write(&other, 8);
     assert_eq!(read(&other, PATIENCE), Ok(8));
+    arrived
 }
 
 #[test]
